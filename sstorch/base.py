@@ -24,10 +24,7 @@ EstimatorT = TypeVar("EstimatorT", bound=BaseEstimator)
 
 @dataclass
 class Parameters:
-    """Related parameters of an estimator, a dataclass with defaults, such as those of its penalties.
-
-    ``get_params`` and ``set_params`` are those of scikit-learn: a grid may have ``penalties__ridge``.
-    """
+    """Related parameters of an estimator, a dataclass; a scikit-learn grid may have ``penalties__ridge``."""
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Values by name."""

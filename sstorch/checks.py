@@ -214,10 +214,8 @@ def check_weight(weight: object, n_rows: int) -> FloatArray | None:
 
 
 def check_same_order(**parts: Any) -> None:
-    """Refuse parts of the same rows whose labels are in another order, or agree only in part.
-
-    An index that counts from 0 is no label unless the other one is a permutation of it.
-    """
+    """Refuse parts of the same rows whose labels are in another order, or agree only in part."""
+    # An index that counts from 0 is no label unless the other one is a permutation of it.
     labels = {name: getattr(part, "index", None) for name, part in parts.items()}
     indexed = {name: index for name, index in labels.items() if isinstance(index, pd.Index)}
     for (name, one), (other, two) in combinations(indexed.items(), 2):

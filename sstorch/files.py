@@ -25,10 +25,7 @@ from sstorch.packing import Arrays, layout_of, value_of
 
 
 def write_whole(path: Path, content: bytes | memoryview) -> None:
-    """Write a file aside, then move it in one step to its place, in a folder that exists.
-
-    At any moment, also after a crash or an `OSError`, readers find the old content or all of the new.
-    """
+    """Write a file in one step: after a crash or `OSError`, too, readers find the old or all of the new."""
     # Random, since processes of several machines can have one number.
     aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:

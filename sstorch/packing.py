@@ -45,10 +45,7 @@ def unpack(arrays: Arrays, device: torch.device | str = "cpu") -> Any:
 
 
 def layout_of(value: object, arrays: Arrays) -> Any:
-    """What JSON holds of a value; its arrays and tensors are added to the named arrays.
-
-    Plain values, containers, arrays, frames, tensors, dataclasses, :class:`Packed`; else TypeError.
-    """
+    """JSON form of a value, TypeError for unknown types; arrays and tensors are added to the named arrays."""
 
     def named(array: npt.NDArray[Any]) -> str:
         arrays[name := f"array {len(arrays)}"] = array

@@ -46,11 +46,8 @@ register_schemas()
 
 
 def main() -> None:
-    """Entry point of the ``sstorch`` command.
-
-    Exit code 0; 1 if tasks of a study failed, 2 if refused with one line, 130 if interrupted. A sweep
-    continues after a failed job, and ends with the exit code of the first that failed.
-    """
+    """Run ``sstorch``: exit code 0, 1 if tasks of a study failed, 2 if refused, 130 if interrupted."""
+    # A sweep continues after a failed job, and ends with the exit code of the first that failed.
     # A scheduler's request to stop is treated as Ctrl-C is.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # Hydra's own refusals come here instead of being printed at length.

@@ -28,42 +28,24 @@ from sstorch.usage import configuration
 
 @dataclass
 class DatasetConfig:
-    """Source of the rows; ``path`` and the options describe a file (``dataset=csv``).
+    """Source of the rows; ``path`` and the options describe a file (``dataset=csv``)."""
 
-    Attributes:
-        name: of the data set; ``dataset=NAME`` chooses one.
-        path: data file; docs/data_sets.md lists the formats.
-        time, event: columns of the times and of the events.
-        drop: columns that are not features.
-        read: options of pandas.read_csv and others, such as ``{sep: ";", decimal: ","}``.
-        strict: error for suspicious columns, such as identifiers.
-        entry: column of the entry times (left truncation).
-        id: column of the subjects, for several rows per subject.
-        event_value: value of the event column for an event, such as ``yes``, or 2.
-        weight: column of the weights.
-        cause: column of competing causes, in place of ``event``.
-        causes: names of the causes by value, such as ``{1: relapse, 2: death}``.
-        time_unit: unit of the times, for texts and figures, such as ``days``.
-        sensitive: column of the sensitive groups, which scores and a fairness penalty compare; not a feature
-            unless ``sensitive_feature`` is true.
-    """
-
-    name: str = MISSING
-    path: str | None = None
+    name: str = MISSING  # of the data set; ``dataset=NAME`` chooses one
+    path: str | None = None  # data file; docs/data_sets.md lists the formats
     time: str = "time"
     event: str = "event"
-    drop: list[str] = field(default_factory=list)
-    read: Any = None
-    strict: bool = True
-    entry: str | None = None
-    id: str | None = None
-    event_value: str | None = None
+    drop: list[str] = field(default_factory=list)  # columns that are not features
+    read: Any = None  # options of pandas.read_csv and others, such as ``{sep: ";", decimal: ","}``
+    strict: bool = True  # error for suspicious columns, such as identifiers
+    entry: str | None = None  # column of the entry times (left truncation)
+    id: str | None = None  # column of the subjects, for several rows per subject
+    event_value: str | None = None  # value of the event column for an event, such as ``yes``, or 2
     weight: str | None = None
-    cause: str | None = None
-    causes: Any = "auto"
-    time_unit: str | None = None
-    sensitive: str | None = None
-    sensitive_feature: bool = False
+    cause: str | None = None  # column of competing causes, in place of ``event``
+    causes: Any = "auto"  # names of the causes by value, such as ``{1: relapse, 2: death}``
+    time_unit: str | None = None  # of the times, for texts and figures, such as ``days``
+    sensitive: str | None = None  # column of the groups that scores and a fairness penalty compare
+    sensitive_feature: bool = False  # whether that column is a feature, too
 
     @property
     def label(self) -> str:
@@ -100,18 +82,12 @@ class DatasetConfig:
 
 @dataclass
 class CVConfig:
-    """Cross-validation.
-
-    Attributes:
-        n_folds, seed: number of the folds, and their seed.
-        peers: whether reference models are scored on the same folds.
-        score: score whose mean over the test folds the application returns to a sweeper; None for the first
-            of the outcome, a concordance. With competing causes its mean over the causes.
-    """
+    """Cross-validation."""
 
     n_folds: int = 5
     seed: int = 0
-    peers: bool = True
+    peers: bool = True  # whether reference models are scored on the same folds
+    # Score whose mean over test folds (and causes) a sweeper gets; None for the first, a concordance.
     score: str | None = None
 
 
@@ -125,49 +101,32 @@ class LoggerConfig:
 
 @dataclass
 class StudyConfig:
-    """Models on the same folds of data sets.
+    """Models on the same folds of data sets."""
 
-    Attributes:
-        folder: of the results.
-        datasets: names of data sets; None for the one of ``dataset``.
-        models: nodes of estimators by name, each with a ``_target_``. A parameter that is a list makes a
-            model for each value; ``optional: true`` leaves a model out whose packages are not installed.
-        only: names of some of the models; None for all.
-        n_jobs: number of concurrent tasks on this machine.
-    """
-
-    folder: str = "runs/study"
-    datasets: list[str] | None = None
+    folder: str = "runs/study"  # of the results
+    datasets: list[str] | None = None  # names; None for the one of ``dataset``
+    # Nodes of estimators by name, each with a ``_target_``. A parameter that is a list makes a model for each
+    # value; ``optional: true`` leaves a model out whose packages are not installed.
     models: dict[str, Any] = field(default_factory=dict)
-    only: list[str] | None = None
-    n_jobs: int = 1
+    only: list[str] | None = None  # names of some of the models; None for all
+    n_jobs: int = 1  # concurrent tasks on this machine
 
 
 @dataclass
 class Config:
-    """The whole configuration.
-
-    Attributes:
-        model: node of the estimator, with a ``_target_``; its parameters are those of the class.
-        peers: nodes of estimators by name, which a run scores on the same folds in addition.
-        callbacks: nodes of :class:`~sstorch.monitoring.Callback` by name.
-        imports: modules that are imported first; the working directory is searched, too.
-        device: ``cpu`` or a CUDA device.
-        threads: CPU threads; None for one for a small batch, otherwise torch's own choice.
-        seed: of everything random except the folds.
-    """
+    """The whole configuration."""
 
     dataset: DatasetConfig = field(default_factory=DatasetConfig)
-    model: Any = field(default_factory=dict)
-    peers: Any = field(default_factory=dict)
-    callbacks: Any = field(default_factory=dict)
-    imports: list[str] = field(default_factory=list)
+    model: Any = field(default_factory=dict)  # node of the estimator: ``_target_`` and its parameters
+    peers: Any = field(default_factory=dict)  # nodes of estimators, which a run scores on the same folds
+    callbacks: Any = field(default_factory=dict)  # nodes of :class:`~sstorch.monitoring.Callback` by name
+    imports: list[str] = field(default_factory=list)  # imported first, also from the working directory
     cv: CVConfig = field(default_factory=CVConfig)
     logger: LoggerConfig = field(default_factory=LoggerConfig)
     study: StudyConfig | None = None
-    device: str = "cpu"
-    threads: int | None = None
-    seed: int = 0
+    device: str = "cpu"  # or a CUDA device
+    threads: int | None = None  # of the CPU; None for one for a small batch, otherwise torch's own choice
+    seed: int = 0  # of everything random except the folds
 
 
 def config_path() -> str:
@@ -217,10 +176,8 @@ def no_setting_text(setting: str, group: type) -> str:
 
 
 def build(node: Any, where: str) -> Any:
-    """The object that a node describes: a ``_target_``, any importable class or function, and parameters.
-
-    ConfigError, with the name `where` of the node, if there is no such target or parameter.
-    """
+    """The object that a node describes: a ``_target_``, any importable class or function, and parameters."""
+    # ConfigError, with the name `where` of the node, if there is no such target or parameter.
     check_node(node, where)
     try:
         return instantiate(node, _convert_="all")
@@ -275,10 +232,8 @@ def _located(path: str, where: str) -> Any:
 
 
 def parameters_of(target: Any) -> dict[str, inspect.Parameter] | None:
-    """The parameters of a class or function by name; None if it takes any.
-
-    A class method with keyword parameters, such as ``SoftSurvivalTree.paper``, has those of its class, too.
-    """
+    """The parameters of a class or function by name; None if it takes any."""
+    # A class method with keyword parameters, such as ``SoftSurvivalTree.paper``, has those of its class, too.
     try:
         own = inspect.signature(target).parameters
     except (TypeError, ValueError):

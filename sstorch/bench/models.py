@@ -43,13 +43,10 @@ class Fit(NamedTuple):
 
 
 class StudyModel:
-    """A model that is not fitted: an estimator of any class, of which a copy is fitted to each fold.
-
-    Where it has them, ``versions()``, of the packages that it needs, and ``check_rows(data)`` raise before
-    any work. `depth` is the largest depth of trees, None for other models; `n_starts` are fits per fold.
-    """
+    """A model that is not fitted: an estimator of any class, of which a copy is fitted to each fold."""
 
     def __init__(self, name: str, estimator: Any) -> None:
+        # `n_starts` fits per fold; `depth` is the largest of trees, None for other models.
         self.name, self.estimator, self.n_starts = name, estimator, 1
         depths = (getattr(self.estimator, name, None) for name in DEPTHS)
         self.depth = next((depth for depth in depths if isinstance(depth, int)), None)
@@ -177,10 +174,7 @@ class ScoredTree:
 
 
 class FittedModel:
-    """A fitted estimator of any class, as scores, tables and figures of a run use it.
-
-    What is not here is taken from the estimator: ``apply``, ``log_likelihood``, ``save`` and others.
-    """
+    """A fitted estimator of any class, as a run uses it; attributes not defined here are the estimator's."""
 
     choice_ = group_validation_ = None
     objective_ = np.nan
@@ -220,11 +214,8 @@ class FittedModel:
 
 
 def models_of(name: str, node: Mapping[str, Any], seed: int, where: str) -> list[StudyModel]:
-    """The models of a node: one for each value of every parameter that is a list.
-
-    With ``optional`` a model is left out, with a DataWarning, where a package is missing. `seed` is the
-    ``random_state`` of estimators whose node has none, `where` the name of the node in messages.
-    """
+    """The models of a node: one for each value of every parameter that is a list; `where` is its name."""
+    # `seed` is the default ``random_state``; ``optional`` skips, with a DataWarning, what lacks a package.
     models: list[StudyModel] = []
     for suffix, chosen in _grid(node):
         optional, made = chosen.pop("optional", False), build(chosen, where)

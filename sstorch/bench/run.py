@@ -154,11 +154,9 @@ def score_run(
     checkpoint: Checkpoint | None = None,
     peers: Sequence[StudyModel] = (),
 ) -> pd.DataFrame:
-    """Scores of Kaplan-Meier, `peers`, Cox and, last, of the chosen trees of a run on the test rows.
-
-    Columns are ``model``, ``fold`` and the scores of the outcome, NaN if one is not defined. A model that
-    cannot be fitted outside some fold has no row there. A checkpoint, held, keeps the scores of each model.
-    """
+    """Scores of Kaplan-Meier, `peers`, Cox and, last, the chosen trees: ``model``, ``fold``, scores."""
+    # NaN if not defined; no row of a fold outside which a model cannot be fitted. A checkpoint, held, keeps
+    # the scores of each model.
     data, causes = data.counted(), data.causes is not None
     schema, parts = Schema.of(data.frame), split(data, result.folds)
     width = sum(len(schema.categories.get(name, ("",))) for name in schema.columns)

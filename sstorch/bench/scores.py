@@ -103,11 +103,7 @@ def check_scorable(rows: SurvivalData, train: SurvivalData) -> None:
 
 
 class RowsToScore:
-    """Rows of a fold, ready for the scores of any model on the same grids of times.
-
-    With `thin`, for training rows, the many, integrals are over 200 equal steps of the follow-up: the third
-    decimal does not change. Censoring weights are those of `train`.
-    """
+    """Rows of a fold for scores of any model on the same grids; censoring weights are those of `train`."""
 
     def __init__(self, rows: SurvivalData, train: SurvivalData, thin: bool = False) -> None:
         self._rows, self._train = rows, train
@@ -117,7 +113,7 @@ class RowsToScore:
         order = np.lexsort((~rows.event, rows.time))
         self._rows = rows = rows.subset(order).counted()
         train = train.counted()
-        if thin:
+        if thin:  # for training rows: 200 equal steps of the follow-up leave the third decimal unchanged
             grids = thinned_together(_steps(rows, train), len(rows))
         else:
             grids = default_grids(rows.time, train.time, ("graf", "osst", "sksurv"))
@@ -126,11 +122,8 @@ class RowsToScore:
         self._scored = Scored.on_grids(y, known, grids, events)
 
     def scores(self, predictor: Any, names: Sequence[str] = CURVE_SCORES) -> dict[str, Score]:
-        """Scores of a model fitted on ``train``, NaN if one is not defined, and its likelihood per row.
-
-        `names` are some of ``CURVE_SCORES``, for one event; competing causes have those of :func:`scores_of`,
-        and raise a DataError if the model predicts no incidences.
-        """
+        """Scores `names` of a model fitted on ``train``, NaN if not defined, and its likelihood per row."""
+        # Competing causes have the scores of `scores_of`; DataError if the model predicts no incidences.
         rows, found = self._rows, dict[str, Score]()
         if rows.causes is None:
             scored = self._scored.with_curves(predictor.falling_curves(rows.frame, self._scored.times))
@@ -201,12 +194,9 @@ def score_fits(
     disparities: bool = True,
     checkpoint: Checkpoint | None = None,
 ) -> pd.DataFrame:
-    """Score models on the parts of their folds: columns fold, start, part, chosen, metric, value, reason.
-
-    `fits` of a fold are one after the other, and all starts have one in each fold; `names` are scores by
-    part, ``"train"`` or ``"test"``, to which the likelihood and the training objective are added; `thin` is
-    for training rows, see :class:`RowsToScore`; a checkpoint, held, keeps the scores of each fit.
-    """
+    """Score models on the parts of their folds: columns fold, start, part, chosen, metric, value, reason."""
+    # Fits of a fold are consecutive, with all starts in each; `names` are by part, ``"train"`` or ``"test"``;
+    # likelihood and training objective are added. A held checkpoint keeps the scores of each fit.
     rows, found = list[dict[str, Any]](), list[tuple[_About, IntArray]]()
 
     @lru_cache(maxsize=1)

@@ -37,15 +37,12 @@ _FACTS = b"sstorch"
 
 @dataclass(frozen=True)
 class TaskKey:
-    """Key of a task of a study: names of data set and model, the depth of its trees if it has one.
-
-    ``config`` are 12 hexadecimal digits of a checksum over the data, the model's settings and the protocol.
-    """
+    """Key of a task of a study."""
 
     dataset: str
     model: str
-    depth: int | None
-    config: str
+    depth: int | None  # of trees
+    config: str  # 12 hexadecimal digits of a checksum over the data, the model's settings and the protocol
 
     def __str__(self) -> str:
         return f"{self.dataset} {self.model}" + ("" if self.depth is None else f" of depth {self.depth}")

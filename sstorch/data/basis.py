@@ -46,34 +46,22 @@ class Feature:
 
 @dataclass(frozen=True)
 class Basis:
-    """Functions of scaled columns and categories: the features that gates and leaves see.
-
-    Gates see the first ``n_gates`` of all features, leaves the last ``n_leaves``; products are the last of
-    all. Positions are those among the p columns and categories and the l logarithms behind them.
-
-    Attributes:
-        log_column, log_scale: columns and scales of their logarithms, (l,).
-        hinge_column, hinge_knot: (z_j - knot)+, positions j and knots.
-        cube_column, cube_knot, cube_end: (min(z_j, end) - knot)+^3.
-        mixing: features but the products as combinations of 1, columns, logarithms, hinges and cubes,
-            (1 + p + l + e, q - k).
-        center: where the factors of products count from: means of numbers, zeros of categories, (p + l,).
-        first, second, factor: k products, factor (z_i - center_i) (z_j - center_j).
-    """
+    """Functions of scaled columns and categories; positions count these p, then the l logarithms."""
 
     features: tuple[Feature, ...]
-    n_gates: int
-    n_leaves: int
-    log_column: IntArray
-    log_scale: FloatArray
-    hinge_column: IntArray
+    n_gates: int  # gates see the first of all features
+    n_leaves: int  # leaves see the last of all features, the end of which are products
+    log_column: IntArray  # (l,)
+    log_scale: FloatArray  # (l,)
+    hinge_column: IntArray  # positions j of (z_j - knot)+
     hinge_knot: FloatArray
-    cube_column: IntArray
+    cube_column: IntArray  # positions j of (min(z_j, end) - knot)+^3
     cube_knot: FloatArray
     cube_end: FloatArray
-    mixing: FloatArray
-    center: FloatArray
-    first: IntArray
+    # Features but the k products as combinations of 1, columns, logarithms, hinges and cubes.
+    mixing: FloatArray  # (1 + p + l + e, q - k)
+    center: FloatArray  # where factors of products count from: means of numbers, zeros else, (p + l,)
+    first: IntArray  # k products, factor (z_i - center_i) (z_j - center_j)
     second: IntArray
     factor: FloatArray
 
@@ -86,15 +74,8 @@ class Basis:
         z: FloatArray,
         given: IntArray | None = None,
     ) -> Self:
-        """Take knots and scales from rows; features without information in these rows are zero.
-
-        Args:
-            encodings: of the columns, on which alone the number of features depends.
-            origins: column and category, None for a number, of each base feature.
-            names: of the base features.
-            z: base features of rows, scaled to [0, 1], (n, p').
-            given: their positions, all if None; the others are categories without products.
-        """
+        """Take knots and scales from base features in [0, 1], (n, p'); uninformative ones give zeros."""
+        # `origins`: column and category, None for numbers. Those not `given` are categories without products.
         column_of = {int(j): z[:, k] for k, j in enumerate(range(len(names)) if given is None else given)}
         # Features of gates alone, of both, and of leaves alone; and the straight ones of leaves, by column.
         sides: tuple[list[_Made], list[_Made], list[_Made]] = ([], [], [])
@@ -243,10 +224,7 @@ class Basis:
         return out
 
     def slopes(self, j: int) -> FloatArray:
-        """Derivatives of features by a column without interactions, in pieces of its line, (pieces, q).
-
-        It is linear, piecewise, or a logarithm, whose slope at zero is given.
-        """
+        """Derivatives of features by a column without products, (pieces, q); of a logarithm that at zero."""
         knots = np.sort(self.hinge_knot[self.hinge_column == j])
         z = np.r_[(knots[1:] + knots[:-1]) / 2, knots[-1:] + 1, knots[:1] - 1] if len(knots) else np.zeros(1)
         p = len(self.center) - len(self.log_column)

@@ -216,10 +216,8 @@ def _pbcseq() -> SurvivalData:
 
 
 def read_survset(name: str, *, drop: Iterable[str] = ()) -> pd.DataFrame:
-    """A data set of SurvSet: ``pid``, ``event``, ``time`` and features without prefixes, missing ones as NaN.
-
-    `drop` names features with their prefixes ``num_`` or ``fac_``.
-    """
+    """A data set of SurvSet: ``pid``, ``event``, ``time`` and features without prefixes, missing as NaN."""
+    # `drop` names features with their prefixes ``num_`` or ``fac_``.
     loader = SURVSET.load("data").SurvLoader()
     with warnings.catch_warnings():
         # The files were written by an older NumPy, whose module names they still use.

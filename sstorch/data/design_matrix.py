@@ -257,11 +257,8 @@ class DesignMatrix(Batched):
     def moments(
         self, rows: slice | Tensor, weight: Tensor, right: Tensor, centre: Tensor, scale: Tensor
     ) -> Tensor:
-        """Weighted sums over some rows (n, p): z'Wz and z'r of a one and the standardised features z.
-
-        W (n,) may have any sign, r is (n, k); z = (x - centre) / scale, +inf for features that are zero. The
-        result is (1 + p, 1 + p + k).
-        """
+        """Weighted sums over rows, z'Wz and z'r, (1 + p, 1 + p + k), of a one and standardised features z."""
+        # W (n,) of any sign, r (n, k); z = (x - centre) / scale, +inf for features that are zero.
         width, size, n_right = 1 + len(self.places), 1 + self.shape[-1], right.shape[-1]
         half = width // 2  # the lower left quarter of a symmetric matrix is the upper right one
         inverse = 1 / scale[self.places]

@@ -114,10 +114,7 @@ class Linear(NumericEncoding):
 
 @dataclass(frozen=True)
 class Log(NumericEncoding):
-    """The logarithm log(1 + (x - smallest) / s) of columns of skewness above 1.5, others as they are.
-
-    s is the median distance of the larger values from the smallest; it is in [0, 1] in the training rows.
-    """
+    """The logarithm log(1 + (x - smallest) / s) of columns of skewness above 1.5, others as they are."""
 
     name: ClassVar[str] = "log"
 
@@ -125,7 +122,7 @@ class Log(NumericEncoding):
         """The straight feature, scaled to [0, 1]."""
         if ((z - z.mean()) ** 3).mean() <= _SKEWED * z.std() ** 3:
             return STRAIGHT
-        scale = float(np.median(z[z > 0]))
+        scale = float(np.median(z[z > 0]))  # s; the feature is in [0, 1] in the training rows
         return Curves(STRAIGHT.mixing / np.log1p(z.max() / scale), log_scale=scale)
 
 

@@ -190,10 +190,8 @@ class Preprocessor(Packed):
     def _scaled(
         self, X: object, coded: Collection[str]
     ) -> tuple[FloatArray, npt.NDArray[np.int32], IntArray]:
-        """Columns of rows, imputed and scaled, with indicators of categories that are not `coded`, (n, p').
-
-        Also codes of the others, (n, C), the number of levels for none; positions of the first, (p',).
-        """
+        """Columns of rows, imputed and scaled, with indicators of categories not `coded`, (n, p')."""
+        # Also codes of the others, (n, C), the number of levels for none; positions of the first, (p',).
         self._check_fitted()
         frame = self.schema.frame_of(X)
         given = np.array([column not in coded for column, _ in self.schema.origins], dtype=bool)

@@ -78,10 +78,8 @@ def rows_of_subjects(rows: float, subjects: float | None) -> str:
 def continuations(
     subject: IntArray, entry: FloatArray, time: FloatArray, event: BoolArray, *same: npt.NDArray[Any]
 ) -> tuple[IntArray, BoolArray]:
-    """Order of rows by subject and entry, (n,), and whether each goes on with the next one, (n - 1,).
-
-    It does without an event or gap between them, if values of `same`, (n,) each, are equal.
-    """
+    """Order of rows by subject and entry, (n,), and whether each goes on with the next one, (n - 1,)."""
+    # It does without an event or gap between them, if values of `same`, (n,) each, are equal.
     order = np.lexsort((entry, subject))
     one, other = order[:-1], order[1:]
     goes_on = (entry[other] == time[one]) & ~event[one]

@@ -409,10 +409,8 @@ def index_of(*parts: object) -> pd.Index | None:
 
 
 def as_surv(y: object) -> Surv:
-    """Convert a Surv, a tuple (time, event), a DataFrame with ``time`` and ``event``, or a structured array.
-
-    Fields of arrays are found by these names or by type; other forms raise a DataError.
-    """
+    """Convert a Surv, a tuple (time, event), a frame with ``time`` and ``event``, or a structured array."""
+    # Fields of arrays are found by these names or by type; other forms raise a DataError.
     if isinstance(y, Surv):
         return y
     time, event = parse_target(y)
@@ -421,10 +419,8 @@ def as_surv(y: object) -> Surv:
 
 
 def outcome_of(model: object, y: object) -> Surv:
-    """Convert an outcome for a fitted model, with causes in its order, or refuse it.
-
-    Entries, subjects or causes of training must not lack; models without ``outcome_type_`` accept any.
-    """
+    """Convert an outcome for a fitted model, with causes in its order, or refuse it."""
+    # Entries, subjects or causes of training must not lack; models without ``outcome_type_`` accept any.
     outcome, trained = as_surv(y), getattr(model, "outcome_type_", None)
     if not isinstance(trained, OutcomeType):
         return outcome

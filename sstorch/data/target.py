@@ -95,10 +95,7 @@ def steps_up_to(times: FloatArray, at: npt.ArrayLike) -> IntArray:
 
 
 def parse_target(y: object, event_value: object = None) -> tuple[FloatArray, BoolArray]:
-    """Times, (n,) float64 >= 0, and events, (n,) bool, of any form of y but a Surv; see `as_surv`.
-
-    `event_value` is as for Surv. DataError: the form, lengths or values, by 0-based rows.
-    """
+    """Times, (n,) float64 >= 0, and events, (n,), of any y but a Surv; DataError with 0-based rows."""
     times, column, where = times_and_column(y, "events")
     if event_value is None:
         return times, _events(column, where)

@@ -46,10 +46,8 @@ def median_text(median: float, unit: str | None) -> str:
 def round_horizons(
     times: npt.ArrayLike, unit: str | None = None, shares: Sequence[float] = HORIZON_SHARES
 ) -> FloatArray:
-    """Round times near quantiles of positive times: ``365, 730`` days rather than ``446.5, 692.5``.
-
-    They increase, none is after the last time; a quantile stays where none is within a factor of two.
-    """
+    """Round times near quantiles, ``365`` days for ``446.5``, increasing, none after the last time."""
+    # A quantile stays where no round time is within a factor of two.
     values = np.asarray(times, dtype=np.float64)
     last = float(values.max())
     powers = 10.0 ** np.arange(np.floor(np.log10(values.min())) - 1, np.floor(np.log10(last)) + 1)

@@ -84,10 +84,8 @@ def _pseudo_values(rows: HorizonRows) -> FloatArray:
 
 
 def calibration_slope(rows: HorizonRows) -> tuple[float, FloatArray]:
-    """The coefficient of z in a regression of pseudo-values on (1, z), and its influences, (n,).
-
-    Below 1 predictions are too extreme. The slope of a Cox model of z is larger where effects wane.
-    """
+    """The coefficient of z in a regression of pseudo-values on (1, z), and its influences, (n,)."""
+    # Below 1 predictions are too extreme. The slope of a Cox model of z is larger where effects wane.
     z = _places(rows, "the calibration slope")
     if not _varies(z):
         raise DataError("survival: all predictions are equal; a slope needs different predictions.")
@@ -97,10 +95,8 @@ def calibration_slope(rows: HorizonRows) -> tuple[float, FloatArray]:
 
 
 def calibration_intercept(rows: HorizonRows) -> tuple[float, FloatArray]:
-    """The log hazard ratio a to be added to every z, with slope 1, and its influences, (n,).
-
-    It solves sum_i w_i (Y_i - F_i) dF_i/da = 0 with F_i = 1 - exp(-exp(z_i + a)); above 0 risks are too low.
-    """
+    """The log hazard ratio a to be added to every z, with slope 1, and its influences, (n,)."""
+    # It solves sum_i w_i (Y_i - F_i) dF_i/da = 0, F_i = 1 - exp(-exp(z_i + a)); above 0 risks are too low.
     z = _places(rows, "the calibration intercept")
     regression = _Cloglog.of(rows, np.ones((len(rows), 1)), z)
     beta = regression.fitted(np.zeros(1))
@@ -117,13 +113,10 @@ def _places(rows: HorizonRows, measure: str) -> FloatArray:
 
 @dataclass(frozen=True)
 class _Cloglog(Problem):
-    """Weighted least squares of risks F = 1 - exp(-exp(x b + offset)) to pseudo-values Y.
-
-    It solves sum_i w_i dF_i/db (Y_i - F_i) = 0, as R's ``geese(mean.link = "cloglog", jack = TRUE)``.
-    """
+    """Least squares of F = 1 - exp(-exp(x b + offset)) to outcomes Y: sum_i w_i dF_i/db (Y_i - F_i) = 0."""
 
     x: Tensor  # (n, p)
-    outcome: Tensor  # pseudo-values, (n,)
+    outcome: Tensor  # pseudo-values, (n,), as in R's geese(mean.link = "cloglog", jack = TRUE)
     weight: Tensor  # (n,), of sum 1
     offset: Tensor  # (n,)
 
@@ -249,12 +242,9 @@ def calibration_errors(rows: HorizonRows, curve: _Curve | None = None) -> Calibr
 
 
 def error_limits(rows: HorizonRows, level: float, name: str) -> Estimate[float]:
-    """ICI, E50, E90 or Emax of `calibration_errors`, with limits that reach 0 for calibrated predictions.
-
-    Sampling error of the curve increases every distance, and bootstrap percentiles even more. These limits
-    invert a test of how far the curve deviates from the diagonal, in multiples of the estimated deviation;
-    see `ErrorTest`. Coverage of 95 % limits: ``experiments/validation``.
-    """
+    """ICI, E50, E90 or Emax of `calibration_errors`, with limits that reach 0 for calibrated predictions."""
+    # Sampling error of the curve increases every distance, and bootstrap percentiles even more: these limits
+    # invert the tests of `ErrorTest`. Coverage of 95 % limits: ``experiments/validation``.
     if (curve := _CURVES.get(rows)) is None:
         curve = _CURVES[rows] = _Curve.of(rows)
     value = float(getattr(calibration_errors(rows, curve), name))
@@ -265,12 +255,7 @@ def error_limits(rows: HorizonRows, level: float, name: str) -> Estimate[float]:
 
 
 class ErrorTest:
-    """Tests of a true multiple of the deviation of the curve, whose inversion gives limits of its summary.
-
-    The distribution of the estimate is simulated from the normal distribution of the d coefficients of the
-    curve. A multiple is accepted if the estimate is in its shortest interval of probability `level`; for E50,
-    which is near 0 wherever the curve crosses the diagonal, in that of the estimate to the power of d.
-    """
+    """Tests of a true multiple of the deviation of the curve, whose inversion gives limits of its summary."""
 
     def __init__(
         self, rows: HorizonRows, name: str, level: float = 0.95, curve: _Curve | None = None
@@ -285,6 +270,7 @@ class ErrorTest:
         self._calibrated, self._deviation = x @ curve.identity, x @ (curve.coefficients - curve.identity)
         # In simulations it held limits of E50 to their level, and those of the others less well than length.
         self._power = x.shape[1] if name == "e50" else 1
+        # Simulates the estimate from the normal distribution of the coefficients of the curve.
         draws = np.random.default_rng(0).normal(size=(_DRAWS, x.shape[1]))
         values, vectors = np.linalg.eigh(curve.covariance)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
@@ -299,6 +285,8 @@ class ErrorTest:
 
     def accepted(self, multiple: float) -> tuple[float, float]:
         """The region that holds the estimate with the probability of the tests, at a true multiple."""
+        # The shortest interval of the estimate; for E50, near 0 wherever the curve crosses the diagonal, that
+        # of the estimate to the power of the number of coefficients.
         drawn = np.sort(self.at(multiple, self._noise))
         held = int(np.ceil(self._level * drawn.size))
         volume = drawn**self._power

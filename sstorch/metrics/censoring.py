@@ -43,10 +43,8 @@ def risk_sets(rows: Observed) -> RiskSets:
 
 
 def followed_to(t: npt.ArrayLike, time: FloatArray, event: BoolArray) -> BoolArray:
-    """Whether rows (n,) of positive weight determine survival at times t of any shape.
-
-    They do up to the longest time, and beyond it if all rows observed that long had an event.
-    """
+    """Whether rows (n,) of positive weight determine survival at times t of any shape."""
+    # They do up to the longest time, and beyond it if all rows observed that long had an event.
     if time.size == 0:
         return np.zeros(np.shape(t), dtype=bool)
     last = time.max()
@@ -101,10 +99,8 @@ def floored(censoring: KaplanMeier) -> KaplanMeier:
 
 
 def ipcw_weights(y: Outcome, *, train: Outcome) -> FloatArray:
-    """1 / G(t_i-) for observed events, else 0, (n,), with the G of training rows, see `floored`.
-
-    Robins and Rotnitzky (1992), AIDS Epidemiology, 297-331.
-    """
+    """1 / G(t_i-) for observed events, else 0, (n,), with the G of training rows, see `floored`."""
+    # Robins and Rotnitzky (1992), AIDS Epidemiology, 297-331.
     rows = read_rows(y, "a weight 1 / G", weight=True)
     g = floored(censoring_distribution(training(train))).before(rows.time)
     return np.where(rows.event, 1.0 / g, 0.0)

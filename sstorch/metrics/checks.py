@@ -47,10 +47,8 @@ def check_cause(
 
 
 def check_times(times: npt.ArrayLike, rows: FloatArray | None = None) -> FloatArray:
-    """The grid of curves as float64, (n_times,): finite, >= 0, strictly increasing.
-
-    A time that differs from one of `rows` (n,) by rounding becomes that one.
-    """
+    """The grid of curves as float64, (n_times,): finite, >= 0, strictly increasing."""
+    # A time that differs from one of `rows` (n,) by rounding becomes that one.
     grid = check_vector(times, "times")
     wrong = ~np.isfinite(grid) | (grid < 0.0)
     if wrong.any():
@@ -86,11 +84,7 @@ def check_overlap(time: FloatArray, grid: FloatArray) -> None:
 
 
 def check_survival(survival: npt.ArrayLike, n_rows: int, n_times: int) -> FloatArray:
-    """Survival curves S_i(t_k) as float64, in [0, 1] and falling, shape (n_rows, n_times).
-
-    Rounding passes: 1e-9 in float64, 16 machine epsilons in float32, of whose curves the running minimum is
-    returned.
-    """
+    """Curves S_i(t_k), (n_rows, n_times), in [0, 1] and falling up to 1e-9, or 16 epsilons in float32."""
     curves, shape = as_numbers(survival, "survival"), (n_rows, n_times)
     if curves.shape != shape:
         hint = " It looks transposed: rows come first." if curves.shape == shape[::-1] else ""

@@ -37,10 +37,6 @@ def corrected_resampled_t_test(
     Training sets of `n_train` rows overlap: the variance s^2 / k of the t test is replaced by that of Nadeau
     and Bengio (2003), Machine Learning 52, 239-281, s^2 (1 / k + n_test / n_train). If all differences are
     equal and not 0, interval, t and p are NaN; if all are 0, p is 1.
-
-    Raises:
-        DataError: scores that are not finite, lengths that differ, or fewer than two splits.
-        ConfigError: no rows, or a level out of range.
     """
     one = check_vector(first, "first")
     two = check_vector(second, "second", one.size)
@@ -84,11 +80,8 @@ def bootstrap(
     random_state: int,
     subject: IntArray | None = None,
 ) -> FloatArray:
-    """Values of a statistic of row numbers, a number or (k,), in resamples of rows, (n_resamples, k).
-
-    With `subject`, (n,), resamples are of subjects. NaN where the statistic raises a `DataError` or is
-    infinite.
-    """
+    """Values of a statistic of row numbers, (k,), in resamples of rows or subjects (n,), (n_resamples, k)."""
+    # NaN where the statistic raises a `DataError` or is infinite.
     rng, draw = np.random.default_rng(random_state), resampler(n, subject)
     drawn = []
     for _ in range(n_resamples):
@@ -112,10 +105,8 @@ class Percentiles(NamedTuple):
 
 
 def percentiles(drawn: FloatArray, level: float) -> Percentiles:
-    """Percentile limits and p-value from values in resamples, (n_resamples,), NaN where not defined.
-
-    Davison and Hinkley (1997), Bootstrap Methods and their Application, chapters 4 and 5.
-    """
+    """Percentile limits and p-value from values in resamples, (n_resamples,), NaN where not defined."""
+    # Davison and Hinkley (1997), Bootstrap Methods and their Application, chapters 4 and 5.
     known = drawn[~np.isnan(drawn)]
     n_undefined = drawn.size - known.size
     if not known.size or n_undefined > drawn.size - drawn.size // 2:

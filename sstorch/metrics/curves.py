@@ -22,17 +22,14 @@ _ROUNDING = 4 * np.finfo(np.float64).eps
 
 
 def predict_curves(model: Any, X: Any, grid: FloatArray) -> Any:
-    """Ask an estimator for the curves of X on a grid, shape (n, n_times).
-
-    It has ``predict_survival_function(X, times)`` of this package or of lifelines, a frame with a row per
-    time, or that of scikit-survival, ``(X, return_array=False)``, with a step function per row.
-    """
+    """Curves of X on a grid, (n, n_times), by an estimator of this package, lifelines or scikit-survival."""
     predict = model.predict_survival_function
     parameters = _parameters(predict)
     if "return_array" in parameters and "times" not in parameters:
         return np.array([_on_grid(function, grid) for function in predict(X, return_array=False)])
     by_name = "times" in parameters and parameters["times"].kind != inspect.Parameter.POSITIONAL_ONLY
     curves = predict(X, times=grid) if by_name else predict(X, grid)
+    # lifelines: a frame with a row per time
     if isinstance(curves, pd.DataFrame) and curves.index.equals(pd.Index(grid)):
         return curves.to_numpy().T
     return curves

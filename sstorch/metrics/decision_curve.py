@@ -84,10 +84,8 @@ def net_benefits(rows: HorizonRows, thresholds: FloatArray) -> tuple[FloatArray,
 
 
 def _incidence(rows: HorizonRows, inside: BoolArray) -> float:
-    """Incidence at the horizon of some rows, all in the order of time; 0 without rows, NaN if it is unknown.
-
-    Tied events have the factors (r - 1) / r, (r - 2) / (r - 1), ..., with the product of the formula.
-    """
+    """Incidence at the horizon of rows in the order of time; 0 without rows, NaN if it is unknown."""
+    # Tied events have the factors (r - 1) / r, (r - 2) / (r - 1), ..., with the product of the formula.
     if not inside.any():
         return 0.0
     time, weight = rows.y.time[inside], rows.y.weights[inside]

@@ -15,14 +15,11 @@ from sstorch.metrics.outcome import Outcome, read_rows
 
 
 class DCalibration(NamedTuple):
-    """Result of `d_calibration`: Pearson's chi squared of the bins against equal shares, and its p-value.
-
-    The table has a row per bin of predicted probability: lower, upper, observed, expected numbers of rows.
-    """
+    """Result of `d_calibration`: Pearson's chi squared of the bins against equal shares, and its p-value."""
 
     statistic: float
     p_value: float
-    table: pd.DataFrame
+    table: pd.DataFrame  # by bin of predicted probability: lower, upper, observed, expected numbers of rows
 
 
 def d_calibration(

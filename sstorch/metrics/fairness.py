@@ -20,11 +20,8 @@ from sstorch.metrics.pairs import Compared
 
 
 def group_parity(survival: npt.ArrayLike, weights: npt.ArrayLike, group: npt.ArrayLike) -> float:
-    """Mean over pairs of rows from different groups of sum_k w_k (S_i(t_k) - S_j(t_k))^2.
-
-    Curves are (n, n_times), `weights` (n_times,) those of a quadrature, groups (n,). It is computed from
-    moments: E (X - Y)^2 = var X + var Y + (E X - E Y)^2. A single group raises a DataError.
-    """
+    """Mean over pairs of rows from different groups of sum_k w_k (S_i(t_k) - S_j(t_k))^2."""
+    # Weights (n_times,) of a quadrature; moments suffice: E (X - Y)^2 = var X + var Y + (E X - E Y)^2.
     check_same_order(survival=survival, group=group)
     measure, codes = check_vector(weights, "weights"), check_vector(group, "group")
     curves = check_survival(survival, codes.size, measure.size)
@@ -41,11 +38,8 @@ def group_parity(survival: npt.ArrayLike, weights: npt.ArrayLike, group: npt.Arr
 
 
 def leaf_groups(leaf: npt.ArrayLike, group: npt.ArrayLike, n_groups: int, n_leaves: int) -> pd.DataFrame:
-    """``rows``, ``gini`` and ``share_0`` ... of the groups (n,), 0 .. G - 1, in each leaf (n,).
-
-    The Gini index is (1 - sum_g p_g^2) G / (G - 1): 1 for equally frequent groups, 0 for one, NaN without
-    rows.
-    """
+    """``rows``, ``gini`` and ``share_0`` ... of the groups (n,), 0 .. G - 1, in each leaf (n,)."""
+    # Gini index: (1 - sum_g p_g^2) G / (G - 1), 1 for equally frequent groups, 0 for one, NaN without rows.
     check_same_order(leaf=leaf, group=group)
     at, codes = check_vector(leaf, "leaf").astype(int), check_vector(group, "group").astype(int)
     counts = np.bincount(at * n_groups + codes, minlength=n_leaves * n_groups).reshape(n_leaves, n_groups)
@@ -72,11 +66,9 @@ def group_scores(
     tau: float,
     n_groups: int,
 ) -> pd.DataFrame:
-    """Score predictions by group, 0 .. n_groups - 1, (n,): a row per group, NaN for what is not defined.
-
-    ``rows``, ``events``; ``median`` and ``rmst`` (up to tau) of the group's mean predicted curve, in the unit
-    of time; ``calibration``, mean predicted minus Kaplan-Meier survival at tau; ``c_harrell`` within it.
-    """
+    """Score predictions by group, 0 .. n_groups - 1, (n,): a row per group, NaN for what is not defined."""
+    # ``median`` and ``rmst`` (up to tau) are of the mean predicted curve, in the unit of time;
+    # ``calibration`` is mean predicted minus Kaplan-Meier survival at tau.
     outcome = read_rows(y, "a score of groups", entry=True, survival=survival, group=group)
     grid, codes = check_times(times), check_vector(group, "group", outcome.time.size)
     curves = check_survival(survival, codes.size, grid.size)

@@ -94,11 +94,8 @@ def surtree_window(time: FloatArray) -> tuple[float, float]:
 
 
 def incidence_times(y: Outcome, tau: float | None = None) -> FloatArray:
-    """Times of scores of incidences, (n_times,): about a hundred quantiles of the event times from 2 % on.
-
-    The last is `tau`, or the 90 % quantile, since censoring weights increase beyond. A tuple is (time,
-    cause).
-    """
+    """About a hundred quantiles of event times, from 2 % to `tau` or 90 %; a tuple is (time, cause)."""
+    # Beyond the 90 % quantile censoring weights increase.
     known = read_rows(y, "a grid of times", causes=True, entry=True, weight=True).counted()
     if tau is not None:
         check_observed_horizon(check_horizon(tau, "tau"), known.time, "tau")
@@ -111,12 +108,8 @@ def incidence_times(y: Outcome, tau: float | None = None) -> FloatArray:
 
 
 def thinned(times: FloatArray, n_rows: int) -> FloatArray:
-    """Thin increasing times, (n_times,), so that curves of many rows need bounded memory.
-
-    Up to 2^27 values (rows x times) all remain, beyond at most 512, at least 32, of at most 2^26 values: half
-    are quantiles, half the first at or after equal steps. They do not depend on the free memory of the
-    machine.
-    """
+    """Thin increasing times, (n_times,), so that curves of many rows need bounded memory."""
+    # Half are quantiles, half the first at or after equal steps, whatever memory of the machine is free.
     limit = set_limit()
     whole, most = (
         elements if limit is None else min(elements, limit // 8)

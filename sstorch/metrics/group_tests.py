@@ -19,14 +19,10 @@ _NO_VARIANCE = 1e-20
 
 
 class LogrankTest(NamedTuple):
-    """Result of `logrank_test`: chi squared, its degrees of freedom, and p of no difference.
-
-    Degrees of freedom are the rank of the covariance: the number of groups minus one, less where groups are
-    never at risk at an event together with others.
-    """
+    """Result of `logrank_test`: chi squared, its degrees of freedom, and p of no difference."""
 
     statistic: float
-    degrees_of_freedom: int
+    degrees_of_freedom: int  # groups minus one, less where some are never at risk with others at an event
     p_value: float
 
 
@@ -186,11 +182,8 @@ def _residuals(rows: Observed, group: IntArray, times: FloatArray, table: RiskTa
 
 
 def _influence(rows: Observed, cause: int, group: IntArray, n_groups: int) -> FloatArray:
-    """Derivatives of Gray's score of each group with respect to the weights of the rows, (n, n_groups).
-
-    The score of group k is the sum over times of d_k - R_k D / R, with R_k = Y_k (1 - F_k-) / S_k-; D and R
-    are sums.
-    """
+    """Derivatives of Gray's score of each group with respect to the weights of the rows, (n, n_groups)."""
+    # It is the sum over times of d_k - R_k D / R, with R_k = Y_k (1 - F_k-) / S_k- and sums D, R over groups.
     event, own = rows.event, rows.cause == cause
     times = np.unique(rows.time[event])
     if times.size == 0:

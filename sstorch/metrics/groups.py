@@ -37,10 +37,7 @@ class RiskTable(NamedTuple):
 
 
 def risk_table(rows: Observed, group: IntArray, n_groups: int, times: FloatArray) -> RiskTable:
-    """Count by group, 0 .. n_groups - 1, (n,): events at each time, and rows with entry < t <= time.
-
-    Times (n_times,) are increasing, with all times of events among them.
-    """
+    """Events at each time, and rows with entry < t <= time, by group (n,); all event times are in `times`."""
     each, width = rows.weights, times.size + 1  # one more column in front, for what ends before them
 
     def by_time(at: FloatArray, weights: FloatArray) -> FloatArray:
@@ -169,10 +166,8 @@ def _survival(table: RiskTable) -> FloatArray:
 def survival_and_error(
     rows: Observed, group: IntArray, n_groups: int, times: FloatArray, robust: bool
 ) -> tuple[FloatArray, FloatArray]:
-    """Kaplan-Meier of each group and the standard error of log(-log S), each (n_groups, n_times).
-
-    The error is 0 at S = 1; at S = 0, where it has no value, it keeps its last one.
-    """
+    """Kaplan-Meier of each group and the standard error of log(-log S), each (n_groups, n_times)."""
+    # The error is 0 at S = 1; at S = 0, where it has no value, it keeps its last one.
     events, at_risk = table = risk_table(rows, group, n_groups, times)
     survival = _survival(table)
     inner = (survival > 0.0) & (survival < 1.0)
@@ -188,10 +183,8 @@ def survival_and_error(
 
 
 def _robust_variance(rows: Observed, group: IntArray, times: FloatArray, table: RiskTable) -> FloatArray:
-    """Variance of log S by the infinitesimal jackknife, (n_groups, n_times), meaningless after S = 0.
-
-    As R's ``survfit(robust=TRUE)``: Therneau and Grambsch (2000), Modeling Survival Data, section 7.
-    """
+    """Variance of log S by the infinitesimal jackknife, (n_groups, n_times), meaningless after S = 0."""
+    # As R's ``survfit(robust=TRUE)``: Therneau and Grambsch (2000), Modeling Survival Data, section 7.
     time, event, entry, weight = rows.time, rows.event, rows.entry, rows.weights
     events, at_risk = table
     n_groups, width = at_risk.shape
@@ -264,10 +257,8 @@ def first_below(times: FloatArray, curves: FloatArray, level: float) -> FloatArr
 
 
 def median_follow_up(y: Outcome) -> Estimate[float]:
-    """Median follow-up by reverse Kaplan-Meier with limits; infinite if not reached.
-
-    Schemper and Smith (1996), Controlled Clinical Trials 17. Rows that a later one continues do not end it.
-    """
+    """Median follow-up by reverse Kaplan-Meier with limits; infinite if not reached."""
+    # Schemper and Smith (1996), Controlled Clinical Trials 17. Rows that a later one continues do not end it.
     rows = read_rows(y, "the median follow-up", entry=True, weight=True)
     lost = rows.ends & ~rows.event
     return Estimate(*(float(part) for part in KaplanMeier.fit(rows._replace(cause=lost)).quantile()))

@@ -56,12 +56,9 @@ def aalen_johansen_error(
     n_causes: int | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> FloatArray:
-    """Standard errors of :func:`aalen_johansen`, (K, n_times), by the infinitesimal jackknife over subjects.
-
-    They equal R's ``survfit`` for ``Surv(time, factor)``, and Greenwood's for one cause, equal weights and no
-    left truncation; splits of follow-up and the scale of weights change nothing. Jaeckel (1972), MM
-    72-1215-11.
-    """
+    """Standard errors of `aalen_johansen`, (K, n_times), by the infinitesimal jackknife over subjects."""
+    # As R's ``survfit`` for ``Surv(time, factor)``, and Greenwood's for one cause, equal weights and no left
+    # truncation. Jaeckel (1972), MM 72-1215-11.
     rows = _read(y, sample_weight, n_causes)
     rows = rows._replace(weight=check_weighting(rows.weight, rows.time.size).values)
     estimate = _Estimate.of(rows)

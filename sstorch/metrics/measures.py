@@ -184,10 +184,8 @@ def c_wolbers(rows: HorizonRows) -> float:
 
 @_of_scores("AUC at the horizon")
 def auc(rows: HorizonRows) -> Influences:
-    """The cumulative/dynamic AUC at t: `cumulative_dynamic_auc` with G from these rows.
-
-    Blanche et al. (2013), Statistics in Medicine 32, 5381-5397. No influences from one case or one control.
-    """
+    """The cumulative/dynamic AUC at t: `cumulative_dynamic_auc` with G from these rows."""
+    # Blanche et al. (2013), Statistics in Medicine 32, 5381-5397. No influences from one case or one control.
     rows.check_from_zero("the AUC")
     at_event, at_risk = _censoring_weights(rows)
     ended = rows.y.time <= rows.t
@@ -213,11 +211,9 @@ def auc(rows: HorizonRows) -> Influences:
 
 @_declare("observed over expected risk", 1.0, JACKKNIFE, "log")
 def oe_ratio(rows: HorizonRows) -> Influences:
-    """Observed risk by t (Aalen-Johansen) over the mean predicted risk, which is taken as known.
-
-    Above 1 risks are too low. McLernon et al. (2023), Annals of Internal Medicine 176, 105-114; Debray et al.
-    (2017), BMJ 356, i6460.
-    """
+    """Observed risk by t (Aalen-Johansen) over the mean predicted risk, which is taken as known."""
+    # Above 1 risks are too low. McLernon et al. (2023), Annals of Internal Medicine 176, 105-114;
+    # Debray et al. (2017), BMJ 356, i6460.
     rows.check_from_zero("the observed over the mean predicted risk")
     rows.check_events()
     expected = float(1.0 - np.average(rows.survival, weights=rows.y.weight))
@@ -261,10 +257,8 @@ def brier(rows: HorizonRows) -> Influences:
 
 @_declare("scaled Brier score", 1.0, JACKKNIFE, "relative", few=True, higher_is_better=True)
 def scaled_brier(rows: HorizonRows) -> Influences:
-    """1 - BS / BS_0, with the Aalen-Johansen estimate of these rows as prediction for all rows in BS_0.
-
-    It has the lowest score of all constant predictions; its error has no first-order effect.
-    """
+    """1 - BS / BS_0, with the Aalen-Johansen estimate of these rows as prediction for all rows in BS_0."""
+    # The reference has the lowest score of all constant predictions; its error has no first-order effect.
     value, influence = brier(rows)
     best, best_influence = _brier(rows, np.full(len(rows), 1.0 - rows.incidence()[0]))
     if best == 0.0:
@@ -274,10 +268,8 @@ def scaled_brier(rows: HorizonRows) -> Influences:
 
 
 def _concordance(rows: HorizonRows, inverse: FloatArray | None = None) -> tuple[Influences, FloatArray]:
-    """Concordance up to the horizon with pairs of a weight `inverse`, (n,), at events, one if None.
-
-    The last result is the part of an event's own pairs; influences are NaN from a single event.
-    """
+    """Concordance up to the horizon with pairs of a weight `inverse`, (n,), at events, one if None."""
+    # The last result is the part of an event's own pairs; influences are NaN from a single event.
     entry = rows.y.entry
     inside = np.arange(len(rows)) if entry is None else np.flatnonzero(entry < rows.t)
     part = rows.take(inside)
@@ -330,12 +322,9 @@ def _censoring_weights(rows: HorizonRows) -> tuple[FloatArray, float]:
 
 
 def _through_weights(rows: HorizonRows, at_event: FloatArray, at_risk: float) -> FloatArray:
-    """How a sum of terms c_i / G moves with the weight of each row that G is estimated from, times it, (n,).
-
-    `at_event` (n,) are its terms at events, which read G(t_i-), and `at_risk` the sum of those that read
-    G(t). A row of weight w censored at u moves log G by -w / (Y - N), one at risk by w N / (Y (Y - N)); Y at
-    risk, N censored.
-    """
+    """How a sum of terms c_i / G moves with the weight of each row that G comes from, times it, (n,)."""
+    # Terms `at_event` (n,) have G(t_i-), their sum `at_risk` has G(t). A weight w moves log G by -w / (Y - N)
+    # if censored at u, by w N / (Y (Y - N)) if at risk; Y at risk, N censored.
     distinct, position, n_events, censored, at_or_after = risk_sets(
         Observed(rows.y.time, rows.y.event, weight=rows.y.weight)
     )

@@ -22,14 +22,11 @@ from sstorch.metrics.checks import check_cause, check_time
 
 
 class Observed(NamedTuple):
-    """Checked outcome of n rows; functions of this package take it as `y`, too.
-
-    A row is at risk at t where entry < t <= time.
-    """
+    """Checked outcome of n rows; functions of this package take it as `y`, too."""
 
     time: FloatArray
     cause: IntArray | BoolArray
-    entry: FloatArray | None = None
+    entry: FloatArray | None = None  # at risk at t: entry < t <= time
     weight: FloatArray | None = None
     id: npt.NDArray[Any] | None = None
     n_causes: int = 1
@@ -88,11 +85,9 @@ def read_rows(
     n_causes: int | None = None,
     **others: Any,
 ) -> Observed:
-    """Read an outcome, for the function that messages call `what`, which supports the parts that are True.
-
-    With `causes` a tuple is (time, cause), K = `n_causes` or the largest. `sample_weight` (n,) takes the
-    place of the weights of `y`; row labels of `others` have to be in order.
-    """
+    """Read an outcome for the function `what` of messages, which supports the parts that are True."""
+    # With `causes` a tuple is (time, cause), K = `n_causes` or the largest. `sample_weight` (n,) replaces the
+    # weights of `y`; row labels of `others` have to be in order.
     weight = weight or sample_weight is not None
     if isinstance(y, Observed):
         check_same_order(**others)

@@ -111,11 +111,8 @@ class ComparablePairs:
         return lower if apart[0] is None else lower - apart[0], self._without(tied, apart[1])
 
     def compare_curves(self, curves: FloatArray, column: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Weight of the partners of each event with S_i < S_j at its time, and with S_i = S_j, each (m,).
-
-        Curves (n, n_times) are read in a `column` (m,), never falling, or -1 for S = 1; `event_weight` is not
-        counted.
-        """
+        """Weight of the partners of each event with S_i < S_j at its time, and with S_i = S_j, each (m,)."""
+        # Curves (n, n_times) are read in a `column` (m,), never falling, or -1 for S = 1; no `event_weight`.
         parts = [
             (self._count_column if alone else self._count_pairs)(curves, column, some)
             for some, alone in _runs(column)
@@ -127,11 +124,8 @@ class ComparablePairs:
     def _count_column(
         self, curves: FloatArray, column: IntArray, some: slice
     ) -> tuple[FloatArray, FloatArray]:
-        """Counts of m events that read the same column, in O(n log m).
-
-        Partners of all these events are put among the values of the events, the few others are compared by
-        ranks.
-        """
+        """Counts of m events that read the same column, in O(n log m)."""
+        # Partners of all events are put among the values of the events, the few others are compared by ranks.
         first, last = int(self.start[some.start]), int(self.start[some.stop - 1])
         at = int(column[some.start])
         survival = curves[:, at] if at >= 0 else np.ones(len(curves))
@@ -272,13 +266,9 @@ def rank_sums(
     end: IntArray,
     weight: FloatArray | None = None,
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Weight of the rows of an interval that rank below each query, and of those that rank alike, both (m,).
-
-    Queries (m,) have ranks and intervals of rows, from `begin` to before `end`; rows (n,) have ranks and
-    weights. Ranks are read bit by bit, from the highest: rows are split, in stable order, into those with a 0
-    and with a 1, so that an interval stays one in each half. A query whose bit is 1 outranks the rows of its
-    interval with a 0.
-    """
+    """Weight of rows `begin` .. `end` - 1 that rank below each query, and of those that rank alike, (m,)."""
+    # Ranks are read bit by bit, from the highest: rows are split, in stable order, into those with a 0
+    # and with a 1, so that an interval stays one in each half. A query with a 1 outranks its rows with a 0.
     n = rank.size
     begin, end = begin.astype(np.int32), end.astype(np.int32)
     highest = int(max(query.max(initial=0), rank.max(initial=0)))

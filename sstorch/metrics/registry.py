@@ -90,10 +90,8 @@ def metric(
     tags: str = "",
     **facts: Any,
 ) -> Callable[[Function], Function]:
-    """Declare a metric under the name of the function that reads it off scored rows.
-
-    The first sentence of its docstring is the title; `tags` are words; the others are attributes of `Metric`.
-    """
+    """Declare a metric under the name of the function that reads it off scored rows."""
+    # The first sentence of its docstring is the title; `tags` are words; the rest are attributes of `Metric`.
 
     def enter(function: Function) -> Function:
         title = " ".join((function.__doc__ or "").split()).partition(". ")[0].rstrip(".")

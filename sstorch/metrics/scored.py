@@ -75,11 +75,8 @@ class Scored:
         tau: float | None = None,
         after: float | None = None,
     ) -> Self:
-        """Predict, or take, the curves of the test rows; with `after`, those at risk then, from there.
-
-        The model is an estimator, or the pair (curves, times): survival (n, n_times) or incidences (n, K,
-        n_times).
-        """
+        """Predict, or take, the curves of the test rows; with `after`, those at risk then, from there."""
+        # A pair (curves, times) has survival (n, n_times) or incidences (n, K, n_times).
         known, given = split_rows(train, "train", model), split_rows(test, "test", model)
         names = known.y.causes or () if same_kind(known.y, given.y) == "competing" else ()
         if names:
@@ -172,10 +169,8 @@ def same_kind(train: Surv, test: Surv) -> Kind:
 def predictor(
     model: Any, X: Any, names: tuple[str, ...], n_rows: int, after: float | None, observed: FloatArray
 ) -> Callable[[FloatArray], FloatArray]:
-    """What predicts the curves of rows, (n, K, n_times), at times, with `after` from there.
-
-    A model that predicts from a time itself is asked for that, any other for curves from time zero.
-    """
+    """What predicts the curves of rows, (n, K, n_times), at times, with `after` from there."""
+    # A model that predicts from a time itself is asked for that, any other for curves from time zero.
     method = "predict_cumulative_incidence" if names else "predict_survival_function"
     if isinstance(model, type):
         raise DataError(f"model must be a fitted estimator, got the class {model.__name__} itself.")

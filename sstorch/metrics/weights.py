@@ -36,10 +36,8 @@ class Weighting(NamedTuple):
 
 
 def check_weighting(sample_weight: npt.ArrayLike | None, n_rows: int) -> Weighting:
-    """Check weights (n_rows,) >= 0, and which variance they need: equal ones, of any scale, that of none.
-
-    Uneven ones are scaled to the effective sample size of Kish (1965), (sum w)^2 / sum w^2.
-    """
+    """Check weights (n_rows,) >= 0, and which variance they need: equal ones, of any scale, that of none."""
+    # Uneven ones are scaled to the effective sample size of Kish (1965), (sum w)^2 / sum w^2.
     given = check_weight(sample_weight, n_rows)
     if given is None:
         return Weighting(None, robust=False)

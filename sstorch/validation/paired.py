@@ -44,11 +44,8 @@ class Cohort(NamedTuple):
         sample_weight: npt.ArrayLike | None,
         after: float | None,
     ) -> Self:
-        """Read the rows, of the kind that the model was trained on.
-
-        Raises DataError for an outcome or weights that cannot be used, and for subjects with several rows
-        without a landmark.
-        """
+        """Read the rows, of the kind that the model was trained on."""
+        # DataError: unusable outcome or weights, or subjects with several rows without a landmark.
         outcome = outcome_of(model, y)
         outcome.right_censored("a measure at a horizon")
         if not len(outcome):
@@ -164,11 +161,8 @@ def scores_of_rows(
     resampling: Resampling,
     level: float,
 ) -> Found:
-    """Scores of fitted models on the rows of their cohorts, and paired differences.
-
-    `cohorts` are the same rows with the predictions of each model, by name; `resampling` is the bootstrap of
-    measures without influences.
-    """
+    """Scores of fitted models on the rows of their cohorts, by name, and paired differences."""
+    # Cohorts have the same rows; the bootstrap `resampling` is for measures without influences.
     found: Found = {}
     for t in times:
         parts = {name: cohorts[name].rows(model, t) for name, model in models.items()}

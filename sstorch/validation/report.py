@@ -339,11 +339,9 @@ def _benefits(rows: HorizonRows, thresholds: FloatArray) -> FloatArray:
 
 
 def _optimism(model: Any, cohort: Cohort, t: float, n_refits: int, seed: int) -> pd.Series:
-    """Mean difference of each measure between the training rows of refits to resamples, and all rows.
-
-    ConfigError: no clone of the model; DataError: subjects of several rows, a landmark. Harrell, Lee and Mark
-    (1996), Statistics in Medicine 15, 361-387, section 5.
-    """
+    """Mean difference of each measure between the training rows of refits to resamples, and all rows."""
+    # Harrell, Lee and Mark (1996), Statistics in Medicine 15, 361-387, section 5.
+    # ConfigError: no clone of the model; DataError: subjects of several rows, a landmark.
     if cohort.y.id is not None or cohort.after is not None:
         raise DataError("n_refits is for rows that are subjects, without a landmark; use n_refits=0")
 

@@ -233,11 +233,8 @@ class BreslowBaseline:
 
 
 def cause_specific(models: list[Predict], jumps: FloatArray) -> Predict:
-    """Incidences by a survival model of each cause, the others being censored (Prentice and others, 1978).
-
-    The causes share what S = exp(sum log S_k) loses at each time by the increments of their -log S_k, so that
-    incidences and S sum to one.
-    """
+    """Incidences by a survival model of each cause, others censored (Prentice and others, 1978)."""
+    # The causes share the loss of S = exp(sum log S_k) by the increments of -log S_k: all sum to one with S.
 
     def predict(x: FloatArray, times: FloatArray) -> FloatArray:
         survival = np.stack([model(x, jumps) for model in models], axis=1)

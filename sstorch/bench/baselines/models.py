@@ -335,11 +335,7 @@ def leaf_of(nodes: pd.DataFrame, x: FloatArray) -> IntArray:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class RTree(Baseline):
-    """A tree of R; every setting but the depth is the default of its package.
-
-    Rscript fits it to encoded features and evaluates the curves of its leaves, of pec, at all training times;
-    rows are sent down the tree here.
-    """
+    """A tree that Rscript fits, with its package's defaults but for the depth, and the curves of pec."""
 
     depth: int = 5  # largest depth, >= 1
 

@@ -34,11 +34,7 @@ _Trained = tuple[FloatArray, Callable[[FloatArray], FloatArray]]
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class NeuralBaseline(Baseline):
-    """A multilayer perceptron, stopped early by the loss on a fifth of the training rows.
-
-    That fifth is drawn at random, stratified by event; the weights of the epoch with its lowest loss are
-    kept. One thread of the CPU, so that equal seeds give equal networks.
-    """
+    """Multilayer perceptron, stopped early by the loss on a random fifth of the rows, stratified by event."""
 
     packages: ClassVar = ("pycox", "torchtuples")
 
@@ -49,7 +45,7 @@ class NeuralBaseline(Baseline):
     # rows of a step; None takes all, whose partial likelihood needs no sampling of risk sets
     batch_size: int | None = 256
     epochs: int = 500  # most passes over the rows
-    patience: int = 20  # epochs without improvement before training stops
+    patience: int = 20  # epochs without improvement before training stops; the best epoch is kept
 
     @abstractmethod
     def _train(self, x: FloatArray, train: SurvivalData, left_out: Any) -> _Trained:
@@ -92,10 +88,7 @@ class NeuralBaseline(Baseline):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DeepSurv(NeuralBaseline):
-    """A network in place of the linear predictor of a Cox model, with Breslow's baseline hazard.
-
-    Katzman et al. (2018), DeepSurv, BMC Medical Research Methodology 18, 24.
-    """
+    """Network in a Cox model, Breslow's baseline: Katzman et al. (2018), BMC Med. Res. Methodol. 18, 24."""
 
     name: ClassVar[str] = "deepsurv"
 
@@ -116,10 +109,7 @@ class DeepSurv(NeuralBaseline):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class CoxTime(NeuralBaseline):
-    """A relative risk that may depend on time, g(t, x), with Breslow's baseline hazard.
-
-    Kvamme, Borgan and Scheel (2019), Journal of Machine Learning Research 20.
-    """
+    """Relative risk g(t, x), with Breslow's baseline: Kvamme, Borgan and Scheel (2019), JMLR 20."""
 
     name: ClassVar[str] = "coxtime"
 

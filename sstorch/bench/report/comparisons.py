@@ -47,10 +47,7 @@ def paper_section(results: Results) -> Section | None:
 
 
 def against_paper(results: Results, metric: str) -> pd.DataFrame:
-    """Our and the published test means, a row for each model and data set that both have.
-
-    Columns key, dataset, ours, paper, difference; NaN if the two do not measure the same thing.
-    """
+    """Our and published means, NaN if the measures differ: key, dataset, ours, paper, difference."""
     published, theirs = measure_of(metric).published, published_tables()
     theirs = theirs[(theirs["metric"] == published) & (theirs["split"] == "test")]
     theirs = theirs.rename(columns={"model": "plain", "mean": "paper"})
@@ -85,10 +82,8 @@ def fold_section(results: Results) -> Section | None:
 
 
 def compare_folds(first: pd.Series, second: pd.Series) -> ResampledTTest | None:
-    """Corrected resampled t-test of two models by their scores on the same folds, first minus second.
-
-    None for fewer than two folds, others of one than of the other, or where a score is not finite.
-    """
+    """Corrected resampled t-test of two models by their scores on the same folds, first minus second."""
+    # None for fewer than two folds, for different folds, or where a score is not finite.
     k = len(first)
     if k < 2 or not first.index.equals(second.index) or not np.isfinite([first, second]).all():
         return None

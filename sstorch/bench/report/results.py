@@ -90,32 +90,15 @@ def published_tables() -> pd.DataFrame:
 
 
 def common(means: pd.DataFrame) -> pd.DataFrame:
-    """The part of a table of models x data sets over which averages can be compared.
-
-    Models with finite values on fewer than half of the data sets leave first, then incomplete data sets.
-    """
+    """Part of a table of models x data sets over which averages can be compared: all values are finite."""
+    # Models with finite values on fewer than half of the data sets leave first, then incomplete data sets.
     known = means.notna() & means.abs().ne(np.inf)
     enough = known.sum(axis=1) * 2 >= max(1, int(known.any().sum()))
     return means.loc[enough, known[enough].all()] if enough.any() else means.iloc[:0, :0]
 
 
 class Results:
-    """Results of a study, or of the part of it that some rows are of.
-
-    Args:
-        table: rows of :meth:`~sstorch.bench.ResultStore.table`.
-        facts: a record per task, :meth:`~sstorch.bench.ResultStore.facts`.
-
-    Attributes:
-        rows: the rows, sorted, with the column ``key`` of `model_of`; of several configurations of a model
-            those of the one finished last.
-        tasks: a row per task: ``dataset``, ``key`` and the facts.
-        models: a row per model in the order of the tables, see `model_of`, by ``key``.
-        labels: names of the models to print, by ``key``.
-        datasets: names, sorted.
-        metrics: names, in the order of the tables, without the training objective.
-        notes: what a reader of the tables must know of the rows.
-    """
+    """Results of a study, or of some of its rows, from ``table`` and ``facts`` of a `ResultStore`."""
 
     def __init__(self, table: pd.DataFrame, facts: Iterable[Mapping[str, Any]]) -> None:
         if table.empty:
@@ -127,6 +110,7 @@ class Results:
         depth = table["depth"].astype("Int64").astype("string")
         rows = table.assign(key=table["model"].astype("string").str.cat("_d" + depth).fillna(table["model"]))
         tasks = tasks.merge(rows[_TASK].drop_duplicates()).sort_values(["finished", "config"])
+        # Of several configurations of a model, the one finished last.
         self.tasks = tasks.drop_duplicates(["dataset", "key"], keep="last").sort_values(["dataset", "key"])
         self.notes = [
             f"{dataset}, {key}: several configurations have results; the one finished last is reported."
@@ -158,10 +142,8 @@ class Results:
         self.labels = {str(key): str(label) for key, label in self.models["label"].items()}
 
     def summary(self, metric: str, part: str = "test", *, chosen: bool = False) -> pd.DataFrame:
-        """``mean``, ``std``, ``count`` of the defined runs and ``size`` of all, by ``key`` and ``dataset``.
-
-        Of p-values the mean is the share below .05. Over all folds and starts, or the chosen start of each.
-        """
+        """``mean``, ``std``, ``count`` of defined runs and ``size`` of all, by ``key`` and ``dataset``."""
+        # Over all folds and starts, or the chosen start of each; of p-values the mean is the share below .05.
         rows = self.rows[(self.rows["metric"] == metric) & (self.rows["part"] == part)]
         rows = (rows[rows["chosen"]] if chosen else rows).astype({"key": object, "dataset": object})
         if measure_of(metric).rejection:

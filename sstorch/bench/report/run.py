@@ -224,10 +224,8 @@ def _scores(run: Run, peers: pd.DataFrame) -> Section:
 
 
 def calibration(run: Run) -> list[Block]:
-    """Observed against predicted survival of held-out rows, at each time that they were predicted for.
-
-    With competing causes mean predictions and the estimates of Aalen and Johansen.
-    """
+    """Observed against predicted survival of held-out rows, at each time that they were predicted for."""
+    # With competing causes mean predictions and the estimates of Aalen and Johansen.
     data, y = run.data, run.data.weighted_y
     if data.causes is None and data.entry.any():
         return ["Calibration curves do not support entry times (left truncation)."]

@@ -143,10 +143,8 @@ def score_table(results: Results, metric: str, part: str = "test") -> pd.DataFra
 
 
 def best_of(values: pd.DataFrame, higher_is_better: bool | None, digits: int = DIGITS) -> pd.DataFrame:
-    """True for the best values of each column, those that print alike together.
-
-    Nowhere true where there is no direction, or only one value to choose from.
-    """
+    """True for the best values of each column, those that print alike together."""
+    # Nowhere true where there is no direction, or only one value to choose from.
     if higher_is_better is None:
         return values.notna() & False
     printed = values.map(lambda value: float(f"{value:.{digits}f}"))
