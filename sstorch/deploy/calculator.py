@@ -69,22 +69,18 @@ class PageGroup:
 
 def page(
     title: str,
-    subtitle: str,
+    subtitle: str,  # what the model was trained on, and what is supposed of a patient
     fields: Sequence[Field],
-    horizons: Sequence[float],
+    horizons: Sequence[float],  # increasing
     last_time: float,
     time_unit: str | None,
-    outcome: str,
-    texts: Mapping[str, str],
+    outcome: str,  # the name of survival
+    texts: Mapping[str, str],  # as PAGE_TEXTS
     formula: Formula,
     nodes: Sequence[PageNode],
     groups: Sequence[PageGroup],
 ) -> str:
-    """The page: fields in order, horizons increasing, curves up to `last_time`, the root of the nodes first.
-
-    `outcome` is the name of survival, `texts` are as PAGE_TEXTS; `subtitle` says what the model was trained
-    on, and what is supposed of a patient.
-    """
+    """The page: fields in order, curves up to `last_time`, the root of the nodes first."""
     labels = {each.name: each.label for each in fields}
     data = {
         "texts": {key: text for key, text in texts.items() if "|" not in text},

@@ -238,16 +238,14 @@ def is_category(column: str, label: str) -> Expression:
 
 @dataclass(frozen=True)
 class Hazards:
-    """Hazards of competing causes: F_k(t) is the integral of h_k S from 0 to t, in panels of log time.
-
-    In each panel the causes share what S loses, as their integrals by a quadrature rule do.
-    """
+    """Hazards of competing causes: F_k(t) is the integral of h_k S from 0 to t, in panels of log time."""
 
     log_hazard: Mapping[str, Expression]  # log h_k(t) of each cause, by name
     cumulative: Expression  # H(t), the cumulative hazard of any event; S = exp(-H)
     edges: tuple[float, ...]  # of the panels, log times, increasing
     width: float  # of the only panel of a time before the first edge
-    rule: tuple[tuple[float, float], ...]  # places in (-1, 1) and weights of the nodes of a panel
+    # places in (-1, 1) and weights of the nodes of a panel, by whose integrals the causes share what S loses
+    rule: tuple[tuple[float, float], ...]
     doubling: tuple[float, ...]  # further edges, log times since a time at which patients are at risk
 
     def conditional(self, start: float) -> Hazards:
@@ -281,10 +279,7 @@ class Formula:
         return tuple(self.incidence if self.hazards is None else self.hazards.log_hazard)
 
     def conditional(self, after: float | None) -> Formula:
-        """The same for a patient at risk at a time >= 0: S(after + t) / S(after), nan if S(after) is 0.
-
-        The incidence of a cause is then (F(after + t) - F(after)) / S(after).
-        """
+        """Survival S(after + t) / S(after), incidences (F(after + t) - F(after)) / S(after), or nan."""
         if after is None:
             return self
         start = check_time(after, "after")

@@ -34,10 +34,8 @@ _TAIL_PIECES, _TAIL_DEGREE = 16, 11
 
 
 def trace(function: Callable[..., Tensor], *args: Array, what: str = "a model") -> Array:
-    """Result of a torch function for arrays of expressions or numbers, one per tensor.
-
-    Its path must not depend on their values. Raises ConfigError if an operation has no counterpart.
-    """
+    """Result of a torch function, without branches on values, for arrays of expressions or numbers."""
+    # ConfigError: an operation has no counterpart.
     with torch.no_grad():
         examples = [torch.full(arg.shape, 0.5, dtype=torch.float64) for arg in args]
         graph = make_fx(function)(*examples)
@@ -65,11 +63,9 @@ def trace(function: Callable[..., Tensor], *args: Array, what: str = "a model") 
 
 
 def log_normal_tail(x: Expression) -> Expression:
-    """Log Phi(x) of the standard normal, to rounding.
-
-    Phi(-z) = erfcx(z / sqrt 2) exp(-z^2 / 2) / 2 for z >= 0; erfcx(u) / s is a smooth function of
-    s = 2 / (2 + u) in (0, 1], here a polynomial in each of sixteen intervals.
-    """
+    """Log Phi(x) of the standard normal, to rounding."""
+    # Phi(-z) = erfcx(z / sqrt 2) exp(-z^2 / 2) / 2 for z >= 0; erfcx(u) / s is a smooth function of
+    # s = 2 / (2 + u) in (0, 1], here a polynomial in each of sixteen intervals.
     size = unary("absolute", x)
     u = size * math.sqrt(0.5)
     s = 2.0 / (2.0 + u)

@@ -103,8 +103,6 @@ class SurvivalEstimator(FrameEstimator):
         self.zero_time_, self.horizon_ = data.zero_time, median_event_time(data)
         self.time_varying_ = data.time_varying
 
-    # ------------------------------------------------------------------ predict
-
     def predict(self, X: object, cause: int | str = 1) -> FloatArray:
         """Predict the risk of each row; higher means an earlier event.
 
@@ -248,8 +246,6 @@ class SurvivalEstimator(FrameEstimator):
         x, start = self._alive(X, after)
         return self._model.restricted_mean(x, tau, start)
 
-    # ------------------------------------------------------------------ score
-
     def score(self, X: object, y: object, sample_weight: object = None) -> float:
         """Compute the time-dependent concordance index (Antolini): risks are compared at the earlier time.
 
@@ -303,8 +299,6 @@ class SurvivalEstimator(FrameEstimator):
     def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
         """Survival curves as scores read them, those of :meth:`predict_survival_function`, (n, n_times)."""
         return self._model.curves(self._encode(X), check_times(times))
-
-    # ------------------------------------------------------------------ internals
 
     def _number(self, cause: int | str) -> int:
         """Number of a cause, 1 .. K."""

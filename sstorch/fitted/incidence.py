@@ -24,10 +24,8 @@ DOUBLING = np.log1p(0.5 ** np.arange(13))
 
 
 def log_time_panels(event_times: FloatArray, corners: FloatArray) -> FloatArray:
-    """Edges of the panels between which hazards are smooth, log times, increasing.
-
-    `corners` are times at which a hazard has a step or a bend; all times are > 0, in original units.
-    """
+    """Edges of the panels between which hazards are smooth, log times, increasing."""
+    # `corners` are times at which a hazard has a step or a bend; all times are > 0, in original units.
     first, last = np.log(event_times.min()), np.log(event_times.max())
     count = max(1, int(np.ceil((last - first) / WIDTH)))
     inner = np.linspace(first, last, count + 1)
@@ -38,10 +36,8 @@ def log_time_panels(event_times: FloatArray, corners: FloatArray) -> FloatArray:
 
 
 def panels_from(panels: FloatArray, after: float) -> FloatArray:
-    """The edges from a time on, its logarithm the first; all of them from time zero.
-
-    Where few survive it the others may have the event soon: panels double their width from 2^-12 of it on.
-    """
+    """The edges from a time on, its logarithm the first; all of them from time zero."""
+    # Where few survive it the others may have the event soon: panels double their width from 2^-12 of it on.
     if not after:
         return panels
     start = np.log(after)
@@ -62,13 +58,10 @@ def hazard_alive(hazard: Tensor) -> Tensor:
 def cumulative_incidence(
     curves: Callable[[Tensor], tuple[Tensor, Tensor]], times: Tensor, edges: Tensor, after: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """F_k(t), the integral of h_k S from 0 to t, (n, K, T), and S(t) of any event, (n, T), given `after`.
-
-    In each panel between log times, `edges` of :func:`panels_from`, causes share what S loses as integrals of
-    h_k S do: incidences and S sum to one. The last panel of a time begins at the edge before it, so that an
-    incidence does not depend on the other times. `curves` gives of times (M,) the log hazard of each cause,
-    (n, K, M), and the cumulative hazard of any event, (n, M).
-    """
+    """F_k(t), the integral of h_k S from 0 to t, (n, K, T), and S(t) of any event, (n, T), given `after`."""
+    # `curves` of times (M,): log hazard of each cause, (n, K, M), cumulative hazard of any event, (n, M). In
+    # each panel causes share what S loses as integrals of h_k S do: incidences and S sum to one. The last
+    # panel of a time begins at the edge before it, so that an incidence does not depend on the other times.
     places, weights = (torch.as_tensor(part, device=times.device) for part in (PLACES, WEIGHTS))
     end = times.clamp(min=torch.finfo(times.dtype).tiny).log()
     passed = torch.searchsorted(edges, end)

@@ -74,12 +74,10 @@ def in_chunks(function: Callable[..., Tensor], size: int, *rows: Any) -> npt.NDA
 
 
 class FittedModel(ABC):
-    """Predictions of a trained model whose rows have one distribution of event times for each cause.
+    """Predictions for encoded rows ``x`` (n, ...) from one distribution of event times for each cause."""
 
-    Rows are encoded, ``x`` (n, ...); times are in original units. The likelihood of competing causes is a
-    product over causes, in each of which events of the others are censored (Prentice et al., 1978, Biometrics
-    34, 541-554).
-    """
+    # Times are in original units. The likelihood is a product over causes, in each of which events of the
+    # others are censored (Prentice et al., 1978, Biometrics 34, 541-554).
 
     event_times: FloatArray
     causes: tuple[str, ...]  # names; ``("event",)`` where causes do not compete
@@ -172,10 +170,7 @@ class FittedModel(ABC):
     def quantile(
         self, x: Any, q: float, after: FloatArray | None = None, extrapolate: bool = False
     ) -> FloatArray:
-        """Time from ``after`` (n,) by which a share ``q`` has had the event, (n,); +inf if never.
-
-        A time beyond the last training event is +inf unless ``extrapolate``.
-        """
+        """Time from ``after`` (n,) by which a share ``q`` has had the event, (n,); +inf if never."""
         rows = (x,) if after is None else (x, torch.as_tensor(after).to(self.like))
         time = self._by_chunk(lambda x, after=None: self.quantiles(x, q, after), _QUANTILE_ELEMENTS, *rows)
         if extrapolate or not self.event_times.size:
@@ -221,11 +216,8 @@ class FittedModel(ABC):
         return self._by_chunk(lambda x, after=same: self.restricted_means(x, tau, after), elements, *rows)
 
     def restricted_means(self, x: Any, tau: float, after: Tensor | None = None) -> Tensor:
-        """:meth:`restricted_mean` as a tensor, with a graph; ``after`` (1,) is that of all rows.
-
-        Up to a finite ``tau`` after the same time it is a sum over times that all rows share, with an error
-        below 1e-9, or 1e-7 where next to no subject is alive at ``after``.
-        """
+        """:meth:`restricted_mean` as a tensor, with a graph; ``after`` (1,) is that of all rows."""
+        # Sums over times that all rows share have an error below 1e-9, or 1e-7 if few are alive at `after`.
         causes = self.distributions(x)
         shared = math.isfinite(check_truncation(tau)) and (after is None or len(after) == 1)
         if len(causes) == 1 and not shared:

@@ -96,11 +96,9 @@ class PredictionModule(nn.Module):
             self.register_buffer(name, torch.as_tensor(values))
 
     def forward(self, x: Tensor, times: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        """S(t | x), (N, T), after incidences (N, K, T) of several causes; conditional on `after`, if given.
-
-        Features x (N, p) float64 are numbers as they are, 1 if a category applies and 0 elsewhere, NaN if
-        missing (a missing category in all its columns); times (T,) float64.
-        """
+        """S(t | x), (N, T), after incidences (N, K, T) of several causes; conditional on `after`."""
+        # Features x (N, p) float64 are numbers as they are, 1 if a category applies and 0 elsewhere, NaN if
+        # missing (a missing category in all its columns); times (T,) float64.
         known = torch.where(torch.isnan(x), self.fill, x)
         tree = self.fitted
         encoded = self.basis((known - self.offset) * self.scale).to(tree.module.log_time_scale.dtype)

@@ -89,8 +89,6 @@ class FittedTree(FittedModel):
         """Encoded features of rows, (n, p), on the device of the tree."""
         return self.preprocessor.encode(frame).to(device=self.like.device, dtype=self.like.dtype)
 
-    # ------------------------------------------------------------------ predict
-
     @cached_property
     def panels(self) -> FloatArray:
         """Log times between which the hazards are smooth, the edges of a quadrature over time."""

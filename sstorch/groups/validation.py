@@ -103,12 +103,7 @@ class Stability:
     columns: pd.Series
 
     def table(self) -> pd.DataFrame:
-        """Summarise stability by group.
-
-        Returns:
-            Indexed by group: ``rows``, ``moves`` (mean), and ``stay``, the share of the rows that stay in the
-            group in more than half of the resamples.
-        """
+        """Frame by group: ``rows``, mean ``moves``, share of rows that ``stay`` in most of the resamples."""
         grouped = pd.DataFrame({"group": self.groups, "moves": self.moves}).groupby("group")["moves"]
         parts = {"rows": grouped.size(), "moves": grouped.mean()}
         return pd.DataFrame(parts | {"stay": grouped.apply(lambda moves: (moves < 0.5).mean())})
@@ -140,10 +135,7 @@ def _matched(group: IntArray, leaf: IntArray, n_groups: int) -> IntArray:
 
 
 def resamples(data: SurvivalData, n_resamples: int, seed: int) -> tuple[list[SurvivalData], IntArray]:
-    """Rows of positive weight drawn with replacement, by subject: the weighted rows and the counts (K, n).
-
-    DataError: a resample has no event, or none of one of the causes.
-    """
+    """Weighted rows and counts (K, n) of bootstrap resamples of subjects; DataError: one lacks events."""
     count = check_integer("n_resamples", n_resamples, 1)
     generator = np.random.default_rng((seed, count))
     n_drawn = len(data) if data.subject is None else int(data.subject.max()) + 1
@@ -256,8 +248,7 @@ class GroupDifference:
     def power(self) -> float:
         """Upper bound of the power of a log-rank test (level .05) for a hazard ratio of 2 of two halves.
 
-        References:
-            Schoenfeld (1981), Biometrika 68, 316-319.
+        Schoenfeld (1981), Biometrika 68, 316-319.
         """
         return float(norm.cdf(0.5 * np.sqrt(self.n_events) * np.log(2.0) - norm.ppf(1.0 - 0.5 * LEVEL)))
 
@@ -440,10 +431,8 @@ def _time_without(train: SurvivalData, group: IntArray, n_groups: int, cause: in
 
 
 def places_of_groups(time_without_event: FloatArray, group: IntArray) -> IntArray:
-    """Place of each group in the order of risk by its mean time (n_groups,), 0 (lowest) .. n_groups - 1.
-
-    Fewer groups are spread, so that extremes correspond; one without training rows is in the middle.
-    """
+    """Place of each group in the order of risk by its mean time, 0 (lowest) .. n_groups - 1."""
+    # Fewer groups are spread, so that extremes correspond; one without training rows is in the middle.
     n_groups, present = len(time_without_event), np.unique(group)
     place = np.full(n_groups, (n_groups - 1) // 2)
     ranks = np.linspace(0, n_groups - 1, len(present)).round() if len(present) > 1 else [(n_groups - 1) // 2]

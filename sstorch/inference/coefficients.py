@@ -285,11 +285,9 @@ def _indexed(
 def term_test(
     coefficients: FloatArray, covariance: FloatArray, spread: FloatArray, freedom: float
 ) -> tuple[float, float]:
-    """Statistic and p-value: a penalised term is zero (Wood, 2013, Biometrika 100, 221-228).
-
-    By the covariance of coefficients (k,) and the `spread` of features (k, k). The pseudo-inverse has rank
-    `freedom` > 0: the last whole one and the part share a block of two.
-    """
+    """Statistic and p-value: a penalised term is zero (Wood, 2013, Biometrika 100, 221-228)."""
+    # By the covariance of coefficients and the `spread` of features, (k, k). The pseudo-inverse has rank
+    # `freedom` > 0: the last whole one and the part share a block of two.
     values, vectors = np.linalg.eigh(spread)
     good = values > _SMALL * max(values[-1], 0.0)
     root = (vectors[:, good] * np.sqrt(values[good])).T  # of the term's values, an orthogonal basis
@@ -324,10 +322,8 @@ def term_test(
 
 
 def chi2_tail(value: float, whole: int, weights: tuple[float, float]) -> float:
-    """Probability that a sum of chi-squared variables exceeds a value > 0, precise in the tail.
-
-    One has `whole` degrees of freedom, two have one each, and weights: in polar form an exponential.
-    """
+    """Probability that a sum of chi-squared variables exceeds a value > 0, precise in the tail."""
+    # One has `whole` degrees of freedom, two have one each, and weights: in polar form an exponential.
     angle = (np.arange(_ANGLES) + 0.5) * np.pi / _ANGLES
     c = weights[0] * np.cos(angle) ** 2 + weights[1] * np.sin(angle) ** 2
     if whole == 0:

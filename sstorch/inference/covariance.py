@@ -215,19 +215,14 @@ def no_covariance(model: Inferable) -> str:
 
 
 def marginal_covariance(posterior: Tensor, theta: Tensor, precision: Tensor, blocks: Tensor) -> Tensor:
-    """Mean square deviation of the coefficients from their estimates, the penalties not being known.
-
-    By the `posterior` V, inverse of Hessian and penalties (D, D), the estimates b = `theta`, and inverse
-    variances of the prior, the same in each of the `blocks` (-1 for none). The standard deviation s of each
-    in turn is weighted by its evidence and a prior with density (1 + s^2)^(-3/2) in s^2, the log-likelihood
-    replaced by its expansion: the result is V and over blocks E[V(s) - V] and E[(b(s) - b)(b(s) - b)']. Where
-    the likelihood is not concave, as of the shapes of a group with few events, V and b are kept.
-
-    References:
-        Kass and Steffey (1989), Journal of the American Statistical Association 84, 717-726; Wood, Pya and
-        Saefken (2016), the same journal 111, 1548-1563; Morris and Tang (2011), Statistical Science 26,
-        271-287, on flat priors of variances, with which intervals have their nominal coverage.
-    """
+    """Mean square deviation of the coefficients from their estimates, the penalties not being known."""
+    # By the `posterior` V (D, D), inverse of Hessian and penalties, estimates b = `theta`, and inverse
+    # variances of the prior, the same in each of the `blocks` (-1 for none). The standard deviation s of each
+    # in turn is weighted by its evidence and a prior with density (1 + s^2)^(-3/2) in s^2, the log-likelihood
+    # replaced by its expansion: V and over blocks E[V(s) - V] and E[(b(s) - b)(b(s) - b)']. If the likelihood
+    # is not concave, as of the shapes of a group with few events, V and b are kept. Kass and Steffey (1989),
+    # JASA 84, 717-726; Wood, Pya and Saefken (2016), JASA 111, 1548-1563; Morris and Tang (2011), Statistical
+    # Science 26, 271-287, on flat priors of variances, with which intervals have their nominal coverage.
     total = posterior.clone()
     grid = torch.as_tensor(_DEVIATIONS, dtype=posterior.dtype)
     share = (grid / _SCALE).square()
@@ -302,10 +297,7 @@ class Values(NamedTuple):
 
 
 class Contrasts:
-    """Contrasts of the columns of a preprocessor, the other columns at their reference.
-
-    The reference is the median of a number and the most frequent category of another column.
-    """
+    """Contrasts of columns, the others at their reference: the median or the most frequent category."""
 
     def __init__(self, preprocessor: Preprocessor, facts: Mapping[str, TermFacts]) -> None:
         self._preprocessor, self._facts = preprocessor, facts

@@ -100,16 +100,11 @@ class ObservedGroups:
         tree: object,
         group: npt.ArrayLike,
         y: object,
-        sample_weight: npt.ArrayLike | None = None,
-        method: str = "Kaplan-Meier",
-        X: object = None,
+        sample_weight: npt.ArrayLike | None = None,  # that of `y`, or one each
+        method: str = "Kaplan-Meier",  # the estimate, in messages
+        X: object = None,  # rows whose labels must be those of `y`
     ) -> Self:
-        """Check the outcome of rows, which must be of the type that `tree` was trained on.
-
-        Weights are >= 0, (n,); None is those of ``y``, or one each. `method` names the estimate in messages,
-        and the labels of the rows `X` must be those of `y`.
-        Raises DataError if outcomes are missing or of another kind, or weights wrong.
-        """
+        """Outcome of rows with weights (n,) >= 0; DataError: not of the type that `tree` was trained on."""
         groups, outcome = np.asarray(group), outcome_of(tree, y)
         check_same_order(X=X, y=outcome, sample_weight=sample_weight)
         time, event, entry = outcome.right_censored(method)

@@ -123,12 +123,8 @@ class _Layout:
 def draw_tree(
     root: Node, figure: Figure | SubFigure | None, width: float | None, caption: Sequence[str]
 ) -> list[Axes]:
-    """Draw a tree: the panels of its nodes, the branches between them, and a caption below.
-
-    Without `figure` a new one is made, as wide as `width` in inches. Returns the axes: that of the branches,
-    in inches, then those of the gates, level by level, and of the groups. Raises ConfigError if the figure is
-    too small for texts of 8 points.
-    """
+    """Draw a tree; returns the axes of branches, in inches, of gates, level by level, and of groups."""
+    # A new figure is `width` inches wide; ConfigError: the figure is too small for texts of 8 points.
     columns = round(root.place() - 0.5)
     nodes, least = list(root.walk()), _LEAST * columns + _MARGIN
     if figure is not None:

@@ -19,12 +19,10 @@ _UNSEEN = 0.99
 
 
 def late_fit(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> tuple[str, ...]:
-    """A sentence on each group whose mean curve is outside the 95 % limits at 90 % of its follow-up.
-
-    Families and shared or shrunk coefficients can bend curves where few events are, after the times at which
-    tables report survival. With left truncation only the time before the first entry has a sentence; none is
-    compared with competing causes, intervals or subjects of several rows.
-    """
+    """A sentence on each group whose mean curve is outside the 95 % limits at 90 % of its follow-up."""
+    # Families and shared coefficients can bend curves where few events are, after the times of the tables.
+    # With left truncation only the time before the first entry has a sentence; competing causes, intervals
+    # and subjects of several rows have none.
     if data.entry.any():
         first = float(data.entry.min())
         before = np.average(tree.curves(x, np.array([first]))[:, 0], weights=data.sample_weight)

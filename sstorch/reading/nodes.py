@@ -106,11 +106,9 @@ def group_of(tree: FittedTree, leaf: int) -> int:
 
 
 def node_table(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> pd.DataFrame:
-    """Rows, subjects where these have several, and events (of each cause) of each node, by heap number.
-
-    ``mean survival`` is the weighted mean predicted (event-free) survival up to the end of follow-up, by
-    which groups are numbered, nan without rows.
-    """
+    """Rows, subjects where these have several, and events (of each cause) of each node, by heap number."""
+    # ``mean survival`` is the weighted mean predicted (event-free) survival up to the end of follow-up, by
+    # which groups are numbered, nan without rows.
     depth = tree.module.topology.depth
     # Node of each row at each level, (n, D + 1).
     path = (tree.leaf(x) + 2**depth)[:, None] >> np.arange(depth + 1)

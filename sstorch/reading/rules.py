@@ -30,10 +30,7 @@ _SIDES = "always", "never"
 
 @dataclass(frozen=True)
 class GateRule:
-    """The rule of a gate as it is written: rows go left, the side of "yes", where it holds.
-
-    It is the threshold of one number, a list of categories of one column, or a sum compared with zero.
-    """
+    """The rule of a gate as it is written: rows go left, the side of "yes", where it holds."""
 
     holds: str  # ``"pnodes <= 5"``, ``"tgrade in {II, III}"``, of a sum its end, ``"-14.05 >= 0"``
     fails: str  # the same of the other rows: ``"pnodes > 5"``, ``"tgrade is I"``, ``"-14.05 < 0"``
@@ -43,11 +40,8 @@ class GateRule:
 
     @classmethod
     def of(cls, score: Score, x: FloatArray, left: BoolArray, switches: Mapping[str, float]) -> GateRule:
-        """The rule of a gate's score, with the fewest digits that misplace the fewest rows.
-
-        `x` are values of its terms for the rows that pass the gate, (n, T). Where these all go one way, or
-        are none, numbers have three digits or more.
-        """
+        """Rule of a score with the fewest digits that misplace the fewest rows at the gate, `x` (n, T)."""
+        # Where these all go one way, or are none, numbers have three digits or more.
         used = np.flatnonzero(score.weight * score.scale)
         least = 1 if left.any() and not left.all() else _USUAL_DIGITS
         if len(used) == 0:
@@ -59,12 +53,9 @@ class GateRule:
         values, coefficients, middle = x[:, order] / scale + offset, weight * scale, offset + 0.5 / scale
 
         def rounded(digits: int) -> tuple[list[str], str]:
-            """Coefficients and constant with so many digits.
-
-            The constant makes up for what rounding changes in the middle of the range of a feature, and is
-            written as finely as the largest effect: else a column far from zero, such as a year, would turn
-            the rule into another.
-            """
+            """Coefficients and constant with so many digits."""
+            # The constant makes up for what rounding changes in mid-range, and is as fine as the largest
+            # effect: else a column far from zero, such as a year, would turn the rule into another.
             numbers = [number_text(value, digits, "+") for value in coefficients]
             change = coefficients - np.array(numbers, dtype=np.float64)
             constant = score.constant + float(change @ middle)
@@ -86,10 +77,7 @@ class GateRule:
         return cls(*((second, first) if swap else (first, second)), threshold=threshold)
 
     def text(self, n_terms: int | None = None, right: bool = False) -> str:
-        """The rule as ``+0.3 age -1.2 sex=female -14.05 >= 0``; with `right` that of the rows that go right.
-
-        The `n_terms` largest terms and eight categories are written out, the others counted; None writes all.
-        """
+        """The rule of a side with its `n_terms` largest terms and eight categories; None writes all."""
         shown = list(self.terms)
         if n_terms is not None and len(shown) > check_integer("n_terms", n_terms, 0):
             shown[n_terms:] = [f"({len(shown) - n_terms} smaller terms)"]
@@ -168,10 +156,8 @@ def switches(tree: FittedTree, x: RowFeatures) -> dict[str, float]:
 
 
 def gate_rules(tree: FittedTree, x: RowFeatures) -> dict[int, GateRule]:
-    """The rules of all gates, by node, with the numbers of digits that training rows `x`, (n, p), ask for.
-
-    The most frequent category of a column among the rows at a gate is its reference, where none is missing.
-    """
+    """The rules of all gates, by node, with the numbers of digits that training rows `x`, (n, p), ask for."""
+    # The most frequent category of a column among the rows at a gate is its reference, where none is missing.
     topology = tree.module.topology
     leaf, rules, known = tree.leaf(x) + 2**topology.depth, {}, switches(tree, x)
     for node in topology.branches:
@@ -231,10 +217,7 @@ def _in_original_unit(preprocessor: Preprocessor, score: Score, x: FloatArray) -
 def conditions(
     way: Sequence[tuple[int, bool]], rules: Mapping[int, GateRule], n_terms: int | None = None
 ) -> str:
-    """Rule of a path in the tree (gates and sides), joined by "and".
-
-    Of thresholds that bound a number on the same side the tightest alone is written.
-    """
+    """Rule of a path (gates and sides), joined by "and"; of bounds on one side only the tightest."""
     found: dict[str, tuple[str, float]] = {}
     for node, left in way:
         rule, text = rules[node], rules[node].text(n_terms, right=not left)
@@ -262,10 +245,8 @@ def _with_references(score: Score, x: FloatArray) -> Score:
 
 
 def membership(column: str, words: Sequence[str], others: Sequence[str], missing: bool | None) -> str:
-    """The statement that a column has one of some categories, or none of the `others` if these are fewer.
-
-    `missing` is whether missing values are among them; None if no row has one.
-    """
+    """The statement that a column has one of some categories, or none of the `others` if these are fewer."""
+    # `missing` is whether missing values are among them; None if no row has one.
     inside, outside = [_label(word) for word in words], [_label(word) for word in others]
     if missing is not None:
         (inside if missing else outside).append("missing")

@@ -54,11 +54,10 @@ def terms_of(preprocessor: Preprocessor, features: Sequence[Feature]) -> list[Te
 
 @dataclass(frozen=True)
 class Score:
-    """A linear score on encoded features: the sum of weight x value over the terms, plus the bias.
+    """A linear score on encoded features: the sum of weight x value over the terms, plus the bias."""
 
-    Values are the encoded features, except that a curve is one value, which spans one unit over the training
-    range, with the most that it changes the score there as its weight, negative where it falls.
-    """
+    # A curve is one value, which spans one unit over the training range; its weight is the most that it
+    # changes the score there, negative where it falls.
 
     terms: list[Term]  # T of them
     weight: FloatArray  # (T,)
@@ -123,10 +122,7 @@ class Score:
         return np.stack(columns, axis=1)
 
     def table(self) -> pd.DataFrame:
-        """Informative terms, largest effect first: ``column``, ``coefficient`` (per unit), ``effect``.
-
-        A curve, and a product with a logarithm, has its effect as its coefficient.
-        """
+        """Informative terms by effect, which is the coefficient of curves and products with logarithms."""
         table = pd.DataFrame(
             {
                 "column": [":".join(term.columns) for term in self.terms],

@@ -94,14 +94,12 @@ class TrainedBatch:
 def train_batch(
     splits: Sequence[SurvivalData],
     settings: BatchSettings,
-    schema: Schema | None = None,
+    schema: Schema | None = None,  # of all splits, by default that of the first
     coefficients: Sequence[Coefficients] | None = None,
 ) -> TrainedBatch:
-    """Train ``n_starts`` trees on each split at each setting of the penalties, all in one tensor program.
-
-    Preprocessing, time scale and starting values of a split use only its rows; random numbers depend only on
-    (seed, split, start). The schema, by default that of the first split, is that of all.
-    """
+    """Train ``n_starts`` trees on each split at each setting of the penalties, in one tensor program."""
+    # Preprocessing, time scale and starting values of a split use only its rows; random numbers depend only
+    # on (seed, split, start).
     return train_encoded([data.joined() for data in splits], settings, schema, (), None, coefficients)[0]
 
 
@@ -309,8 +307,6 @@ class _Batch:
             self.coefficients,
             covariance=covariance,
         )
-
-    # ------------------------------------------------------------------ starting values
 
     def _start(self) -> None:
         """Give the problems of each cause their initial solutions, or those that a checkpoint has kept."""

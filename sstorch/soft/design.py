@@ -56,12 +56,11 @@ def _kind_of(feature: Feature, preprocessor: Preprocessor) -> str:
 
 @dataclass(frozen=True)
 class Design:
-    """Features of leaves in units in which coefficients of one kind are comparable.
+    """Features of leaves in units in which coefficients of one kind are comparable."""
 
-    Lines and products are standardised; the curve of a column is scaled as a whole, so that its features have
-    variances with sum one; categories are centred indicators. Means and deviations are weighted. Offset and
-    strata have no slopes: strata are groups of the problems, and a single group of leaves.
-    """
+    # Lines and products are standardised; the curve of a column is scaled as a whole, to variances with sum
+    # one; categories are centred indicators; moments are weighted. Offset and strata have no slopes: strata
+    # are groups of the problems, and a single group of leaves.
 
     x: DesignMatrix  # the p features of the rows of S splits, in units of their own
     centre: Tensor  # what was taken off the features, (S, p)
@@ -169,10 +168,7 @@ class Design:
         group: Tensor | None = None,
         n_groups: int = 1,
     ) -> LinearHazards:
-        """The problems: all rows in one group, or parameters of their own in groups (S, n).
-
-        An offset is without its mean; strata are groups without slopes of their own.
-        """
+        """Problems with all rows in one group, or parameters in groups (S, n); an offset is centred."""
         if self.components is None:
             hazards = LinearHazards(family, sample, weight, self.x, self.centre, self.scale)
         else:
@@ -198,10 +194,7 @@ class Design:
         return [place for place, own in enumerate(self.kinds) if own == kind]
 
     def given_prior(self, curvature: Tensor, n_shapes: int) -> Gaussian:
-        """Prior of the coefficients of :meth:`hazards` by `curvature` of slopes, (S, p), in rows.
-
-        The first stratum that has rows is the reference of the others, which have no prior.
-        """
+        """Prior by `curvature` of slopes, (S, p), in rows; strata after the first, a reference, have none."""
         none = curvature.new_zeros(len(curvature), 1)
         slopes = torch.where(self.scale.isinf(), _ZERO, curvature / self.scale.square())
         share = self.centre[:, self._places_of(STRATUM)]
@@ -242,10 +235,7 @@ class Design:
         return out / self.scale[:, None]
 
     def map_of(self, split: int, n_groups: int, n_shapes: int) -> Tensor:
-        """:meth:`leaves` of a split as a matrix, (n_groups * d, D), as :meth:`LeafParameters.unflatten`.
-
-        Not of components, which have no covariance.
-        """
+        """:meth:`leaves` of a split as a matrix, (n_groups * d, D), in the order of ``unflatten``."""
         count, own = len(self.kinds_of(n_groups, n_shapes).of), slice(split, split + 1)
         units = torch.eye(1 + count, count, dtype=self.centre.dtype, device=self.centre.device)
         one = replace(self, centre=self.centre[own], scale=self.scale[own])
@@ -303,12 +293,9 @@ def null_start(hazards: LinearHazards) -> Tensor:
 
 
 def principal_components(z: Tensor) -> tuple[Tensor, Tensor]:
-    """Components U S and U S^-1, (S, n, r), of features Z = U S V', (S, n, q); zero beyond a split's rank.
-
-    The coefficients b of Z and V'b have the same independent normal prior, and the likelihood depends on V'b
-    alone: optimum and evidence of the r coefficients of U S are those of the q of Z, and b = Z' U S^-1 times
-    the former.
-    """
+    """Components U S and U S^-1, (S, n, r), of features Z = U S V', (S, n, q); zero beyond the rank."""
+    # The coefficients b of Z and V'b have the same independent normal prior, and the likelihood depends on
+    # V'b alone: optimum and evidence are those of Z, and b = Z' U S^-1 times the r coefficients of U S.
     values, vectors = torch.linalg.eigh(torch.matmul(z, z.mT))
     root = values.clamp(min=0.0).sqrt()
     counts = root > _RANK * root[:, -1:]
@@ -321,11 +308,9 @@ def principal_components(z: Tensor) -> tuple[Tensor, Tensor]:
 def held_out_start(
     hazards: LinearHazards, kinds: Kinds, start: Tensor, splits: Sequence[SurvivalData], seed: int
 ) -> Tensor:
-    """Coefficients (S, D) to start from: `start` with the shapes of linear predictors of held-out rows.
-
-    With more columns than rows those of the training rows allow a perfect fit. The predictors of five folds
-    have one free slope; a split with too few events for folds keeps its shapes.
-    """
+    """Starting values (S, D): `start` with the shapes of linear predictors of rows held out in five folds."""
+    # With more columns than rows the predictors of training rows allow a perfect fit. Those of held-out rows
+    # have one free slope; a split with too few events for folds keeps its shapes.
     fold = torch.stack(
         [_folds(event, data, seed) for event, data in zip(hazards.sample.event, splits, strict=True)]
     )

@@ -109,16 +109,11 @@ class Estimator:
     def _kept(self, part: str, make: Callable[[], T]) -> T:
         return kept(self._checkpoint, part, make, self._tree.log_time_scale.device)
 
-    # ------------------------------------------------------------------ groups
-
     def choose(self) -> list[GroupChoice]:
-        """Give the trees the gates and hazards of the candidate with the most evidence, or of the regression.
-
-        Unless groups are wanted only where they gain, nodes that its gates leave whole are then divided by
-        what the model predicts, and groups below such a gate share its hazard. The evidence of trained gates
-        is a lower bound: the expected loss of a row is at least its negative log-likelihood under the mixture
-        of the leaves.
-        """
+        """Give the trees the gates and hazards of the candidate with the most evidence, or the regression."""
+        # Unless groups are wanted only where they gain, undivided nodes are then divided by the prediction,
+        # and share their hazard. The evidence of trained gates is a lower bound: the expected loss of a row
+        # is at least its negative log-likelihood under the mixture of the leaves.
         settings, topology, candidates = self._settings, self._tree.topology, list(self._candidates())
         trained = list(self._trained()) if settings.trains_gates and not self._design.has_many else []
         # A priori a node is divided as likely as not, and then by each column alike (Chipman, George and
@@ -326,14 +321,10 @@ class Estimator:
 
         return watch
 
-    # ------------------------------------------------------------------ gates that are trained
-
     def _trained(self) -> Iterator[Candidate]:
-        """Gates of several columns, each estimated together with its two leaves, from two starting gates.
-
-        Leaves are first estimated under each: gates of equal leaves have no gradient. A start is left if its
-        leaves explain no more than the regression, or much less than those of the other.
-        """
+        """Gates of several columns, each estimated together with its two leaves, from two starting gates."""
+        # Leaves are first estimated under each: gates of equal leaves have no gradient. A start is left if
+        # its leaves explain no more than the regression, or much less than those of the other.
         if self._tree.topology.depth == 0:
             return
         report("gates", 0, 1)

@@ -77,7 +77,6 @@ class SoftEstimator(TreeTexts, SurvivalEstimator):
         history_: records of the training of the start that was kept, by cause with competing causes.
         objective_: training objective of this start, summed over competing causes.
         time_unit_: unit of the times; None if undefined.
-        time_varying_: True if trained on subjects with several rows.
         covariance_: :class:`~sstorch.inference.covariance.FitCovariance` of the coefficients, for standard
             errors and intervals of :mod:`sstorch.inference`.
         choice_: if penalties were estimated :class:`~sstorch.soft.group_choice.GroupChoice`: ``evidence`` of
@@ -128,8 +127,6 @@ class SoftEstimator(TreeTexts, SurvivalEstimator):
         if isinstance(self.random_state, int | np.integer):
             return int(self.random_state)
         return int(state.randint(2**31 - 1))
-
-    # ------------------------------------------------------------------ fit
 
     def fit(
         self,
@@ -272,8 +269,6 @@ class SoftEstimator(TreeTexts, SurvivalEstimator):
         best = ((split, batch.best_start(split)) for split in range(len(splits)))
         return [partial(partition, batch.fitted(*each, prediction=settings.prediction)) for each in best]
 
-    # ------------------------------------------------------------------ keep
-
     def save(self, path: str | Path) -> None:
         """Write the fitted model into a folder: ``model.json`` and ``tensors.safetensors``, no pickle.
 
@@ -332,8 +327,6 @@ class SoftEstimator(TreeTexts, SurvivalEstimator):
             self._reading  # noqa: B018 -- made and kept
         state: dict[str, Any] = super().__getstate__()
         return state
-
-    # ------------------------------------------------------------------ predict
 
     @property
     @override

@@ -25,12 +25,9 @@ def rare_causes(data: SurvivalData) -> list[Oddity]:
 
 
 def separation(preprocessor: Preprocessor, x: RowFeatures, data: SurvivalData) -> list[Oddity]:
-    """Name features that separate rows without an event from all events.
-
-    A feature that is constant among the events, and to one side of it in some censored rows, has an infinite
-    estimate: a level without events is the simplest case. Encoded rows x (n, p) are those of `data`. Features
-    of curves, which have a penalty of their own, are left out.
-    """
+    """Name features that separate rows without an event from all events: their estimates are infinite."""
+    # They are constant among the events and to one side of it in some censored rows, such as a level without
+    # events. Features of curves have a penalty of their own.
     features, matrix = preprocessor.leaf_features, DesignMatrix.of(x)
     first = x.shape[1] - len(features)
     remedy = "use a ridge > 0 (penalties=Penalties() estimates it), merge levels, or leave columns out"

@@ -45,11 +45,7 @@ _LONG_SUM = 100
 
 
 def tree_formula(tree: FittedTree) -> Formula:
-    """The group and S(t) of a patient, or the hazard of each cause, with imputation, scaling and curves.
-
-    Numbers of trees in single precision are computed in double: they agree to single precision. Raises
-    ConfigError for families with operations that have no counterpart in code.
-    """
+    """Group and S(t) of a patient, or the hazard of each cause, with preprocessing, in double precision."""
     if tree.prediction == "mixture":
         raise ConfigError(
             "code computes one leaf per row, got prediction='mixture': use export_program, or keep the model "

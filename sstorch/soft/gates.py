@@ -102,12 +102,9 @@ class GatePlacing:
         self,
         hazards: Mapping[str, LinearHazards],
         theta: Mapping[str, Tensor],
-        lines: Callable[[int, Tensor], Tensor],
+        lines: Callable[[int, Tensor], Tensor],  # of some rows: :meth:`Design.lines`
     ) -> list[dict[int, Split]]:
-        """Splits of each problem's tree on the residuals of regressions, by node, in order of growth.
-
-        `hazards` and their coefficients `theta` are by cause; `lines` of some rows: :meth:`Design.lines`.
-        """
+        """Splits of each problem's tree on the residuals of regressions, by node, in order of growth."""
         residuals, curvatures = [], []
         for name, each in hazards.items():
             _, first, second = each.row_derivatives(theta[name])
@@ -275,13 +272,10 @@ class GateAndLeaves:
 def spectral_gates(
     features: GateFeatures, hazards: Mapping[str, LinearHazards], theta: Mapping[str, Tensor]
 ) -> list[Tensor]:
-    """Two gates of several columns for each split, (S, 1 + Q) each, from what products would explain.
-
-    A slope that turns where v . z changes its sign is to first order a product (v . z)(d . z), a quadratic
-    form in z. Its matrix has the Newton steps of the products of two columns from the regressions, with
-    coefficients `theta` by cause; the best product of two linear forms has its largest and least
-    eigenvectors, sqrt(w+) e+ +- sqrt(-w-) e-. Either factor may be the gate; its threshold is the median.
-    """
+    """Two gates of several columns for each split, (S, 1 + Q) each, from what products would explain."""
+    # A slope that turns where v . z changes its sign is to first order a product (v . z)(d . z), a quadratic
+    # form in z. Its matrix has the Newton steps of products of two columns; the best product of two linear
+    # forms has its largest and least eigenvectors, sqrt(w+) e+ +- sqrt(-w-) e-. Either may be the gate.
     z = features.z
     steps = z.new_zeros(len(z), z.shape[-1], z.shape[-1])
     weight = next(iter(hazards.values())).weight

@@ -25,20 +25,13 @@ _TOLD_TERMS, _TOLD_DIFFERENCES = 8, 4
 
 @dataclass(frozen=True)
 class Estimation:
-    """Estimated penalties of a fit.
+    """Estimated penalties of a fit."""
 
-    Attributes:
-        kinds: of coefficients; their numbers are ``n_coefficients``.
-        penalty: inverse variance of each kind, in the units of :class:`Design`.
-        freedom: effective degrees of freedom of each kind.
-        term_freedom: the same of each column, or product ``"a:b"``, in what all groups share.
-    """
-
-    kinds: tuple[str, ...]
-    n_coefficients: tuple[int, ...]
-    penalty: tuple[float, ...]
-    freedom: tuple[float, ...]
-    term_freedom: Mapping[str, float]
+    kinds: tuple[str, ...]  # of coefficients
+    n_coefficients: tuple[int, ...]  # of each kind
+    penalty: tuple[float, ...]  # inverse variance of each kind, in the units of :class:`Design`
+    freedom: tuple[float, ...]  # effective degrees of freedom of each kind
+    term_freedom: Mapping[str, float]  # of each column, or product ``"a:b"``, in what all groups share
 
     @classmethod
     def of(cls, estimates: Estimates, problem: int, terms: Sequence[str], design: Design) -> Self:
@@ -72,22 +65,15 @@ class Estimation:
 
 @dataclass(frozen=True)
 class GroupChoice:
-    """Chosen groups, with the reason.
+    """Chosen groups, with the reason."""
 
-    Attributes:
-        evidence: of each candidate in nats, minus the charges on gates: ``"regression"``, and by teacher with
-            the most groups that it was allowed ``"residuals 2"``, ``"predictor 4"`` ...
-        chosen: the candidate whose hazards were taken.
-        n_groups: groups that have rows; those that no gate of the chosen candidate divides share a hazard.
-        estimations: of the chosen one, by cause.
-        differences: columns whose effects differ most between the groups that the chosen one divides, the
-            largest difference first; empty if only baselines differ.
-    """
-
+    # of each candidate in nats, minus the charges on gates: ``"regression"``, and by teacher with the most
+    # groups that it was allowed ``"residuals 2"``, ``"predictor 4"`` ...
     evidence: Mapping[str, float]
-    chosen: str
-    n_groups: int
-    estimations: Mapping[str, Estimation]
+    chosen: str  # the candidate whose hazards were taken
+    n_groups: int  # those that have rows; groups that no gate of the chosen candidate divides share a hazard
+    estimations: Mapping[str, Estimation]  # of the chosen candidate, by cause
+    # columns whose effects differ most between divided groups, largest first; empty if only baselines differ
     differences: tuple[str, ...] = ()
 
     @property
@@ -130,10 +116,7 @@ class GroupChoice:
 
     @property
     def penalties(self) -> pd.DataFrame:
-        """Kinds of coefficients, with competing causes by cause and kind.
-
-        Columns: ``coefficients``, their number; ``edf``, effective degrees of freedom; ``sd``, of the prior.
-        """
+        """By (cause and) kind: number of ``coefficients``, degrees of freedom ``edf``, prior ``sd``."""
         tables = {}
         for cause, each in self.estimations.items():
             columns = {"coefficients": each.n_coefficients, "edf": each.freedom, "sd": each.deviation}

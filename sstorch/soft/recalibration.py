@@ -22,10 +22,7 @@ _TOLERANCE = 1e-16
 
 
 def recalibrated(tree: FittedTree, data: SurvivalData, how: Recalibrate) -> tuple[SoftTree, Recalibration]:
-    """The tree with a linear predictor a + b g and shapes moved by d, by maximum likelihood, and the report.
-
-    Raises DataError: fewer events than parameters.
-    """
+    """The tree with a linear predictor a + b g and shapes moved by d, by maximum likelihood; the report."""
     module, names = tree.module, tree.module.family.shape_names
     # Of theta = (a, b, d), what is estimated.
     free = {"intercept": [0], "slope": [0, 1], "baseline": [0, *range(2, 2 + len(names))]}[how]

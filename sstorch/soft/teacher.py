@@ -43,10 +43,7 @@ class Teacher:
         return str(getattr(self.model, "__name__", type(self.model).__name__))
 
     def fitted_to(self, data: SurvivalData) -> Teacher:
-        """The teacher as it is, or trained on the rows if it is not fitted yet.
-
-        Raises ConfigError if the model has not the method that is called.
-        """
+        """The teacher, trained on the rows if not fitted yet; ConfigError: it lacks the called method."""
         wanted = "predict_survival_function" if data.causes is None else "predict_cumulative_incidence"
         known = hasattr(self.model, wanted) or (callable(self.model) and data.causes is None)
         if isinstance(self.model, type) or not known:  # of a class, whose methods need an object

@@ -242,8 +242,6 @@ class TorchSurvival(SurvivalEstimator):
             raise ConfigError(f"module is not the one that was saved: {error}") from error
         return estimator
 
-    # ------------------------------------------------------------------ rows
-
     @property
     @override
     def _schema(self) -> Schema:
@@ -276,8 +274,6 @@ class TorchSurvival(SurvivalEstimator):
         super()._set_outcome(data)
         self.event_times_, self.n_samples_fit_ = data.event_times, len(data)
         self.training_rows_ = fingerprint(data) if self.encode else None
-
-    # ------------------------------------------------------------------ training
 
     def _built(self) -> nn.Module:
         """A copy of the module, or of the one that the function returns, on the device."""
