@@ -131,13 +131,14 @@ def test_a_page_is_typed_and_says_where_it_stops(tmp_path: Path) -> None:
 def test_a_file_that_registers_a_family_is_a_command_that_trains_it(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "extending.md").read_text()
     family = page[page.index(">>> import torch") : page.index(">>> data")]
-    command = page[page.index("if __name__") :].partition("```")[0]
-    (tmp_path / "makeham.py").write_text(re.sub(r"^(>>>|\.\.\.) ?", "", family, flags=re.M) + command)
-    words = "dataset=gbsg2 model=regression model.leaf=makeham cv.n_folds=2 cv.peers=false logger=none"
-    run = [sys.executable, "makeham.py", *words.split(), "hydra.run.dir=run"]
+    (command,) = re.findall(r"`sstorch (.*makeham.*)`", page)
+    (tmp_path / "makeham.py").write_text(re.sub(r"^(>>>|\.\.\.) ?", "", family, flags=re.M))
+    words = "dataset=gbsg2 model=regression cv.n_folds=2 cv.peers=false logger=none hydra.run.dir=run"
+    program = "from sstorch.commands import sstorch; sstorch()"
+    run = [sys.executable, "-c", program, *shlex.split(command), *words.split()]
     done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    assert "leaf=makeham" in done.stdout
+    assert "leaf='makeham'" in done.stdout
 
 
 # ---------------------------------------------------------------------- terms of the field

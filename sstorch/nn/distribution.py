@@ -330,7 +330,8 @@ class SurvivalDistribution:
 
     def _outcome(self, given: dict[str, Tensor]) -> tuple[LogTimes, Tensor]:
         """Log times in model units, (*batch_shape or (), 1, N), and log units of densities, (..., N)."""
-        kinds, others = [name for name in given if name != "entry"], dict[str, Tensor]()
+        kinds = [name for name in given if name != "entry"]
+        others: dict[str, Tensor] = {}  # torch.compile does not know dict[str, Tensor]()
         if kinds == ["time", "event"]:
             first = last = given["time"]
             density = event = given["event"].to(self.linear)

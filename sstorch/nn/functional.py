@@ -107,9 +107,10 @@ def log_weight_given(log_weight: Tensor, hazard: Tensor, dim: int) -> Tensor:
 
 def readable(value: Tensor) -> bool:
     """True if values can be looked at: no device has to wait, and nothing traces or transforms them."""
-    transformed = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    if torch.compiler.is_compiling():  # torch.compile does not know the functions below
+        return False
     traced = torch._C._len_torch_dispatch_stack() > 0  # by make_fx, or by fake tensors
-    return value.device.type == "cpu" and not transformed and not traced
+    return value.device.type == "cpu" and not traced and not torch._C._are_functorch_transforms_active()
 
 
 def check_values(value: Tensor, good: Tensor, name: str, wanted: str) -> None:

@@ -94,7 +94,7 @@ def test_survival_far_out_has_two_finite_derivatives(leaf: str, prediction: Pred
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 @pytest.mark.parametrize(
     ("leaf", "backend"),
-    [nightly("weibull", "aot_eager"), *(nightly(leaf, "inductor") for leaf in sorted(FAMILIES))],
+    [("weibull", "aot_eager"), *(nightly(leaf, "inductor") for leaf in sorted(FAMILIES))],
 )
 def test_compiled_losses_curves_and_gradients(
     leaf: str, backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
