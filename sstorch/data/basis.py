@@ -49,8 +49,8 @@ class Basis:
     """Functions of scaled columns and categories; positions count these p, then the l logarithms."""
 
     features: tuple[Feature, ...]
-    n_gates: int  # gates see the first of all features
-    n_leaves: int  # leaves see the last of all features, the end of which are products
+    n_gates: int  # how many features, the first, gates see
+    n_leaves: int  # and leaves, the last; products are at the end
     log_column: IntArray  # (l,)
     log_scale: FloatArray  # (l,)
     hinge_column: IntArray  # positions j of (z_j - knot)+
