@@ -383,16 +383,7 @@ class Surv:
     def _texts(self) -> list[str]:
         """Each outcome as R prints it: ``5``, ``5+``, ``(2, 7+]``, ``5:relapse``."""
         if self.intervals is not None:
-            return [
-                f"{high:g}"
-                if low == high
-                else f"{low:g}+"
-                if np.isinf(high)
-                else f"({low:g}, {high:g}]"
-                if low
-                else f"{high:g}-"
-                for low, high in zip(*self.intervals, strict=True)
-            ]
+            return [_bounds_text(low, high) for low, high in zip(*self.intervals, strict=True)]
         time, event, entry = self.right_censored("a text")
         texts = [f"{end:g}" + "+" * (not happened) for end, happened in zip(time, event, strict=True)]
         if self.entry is not None:
@@ -401,6 +392,14 @@ class Surv:
             names = ["", *(f":{name}" for name in self.causes)]
             texts = [text + names[cause] for text, cause in zip(texts, self.cause, strict=True)]
         return texts
+
+
+def _bounds_text(low: float, high: float) -> str:
+    if low == high:
+        return f"{low:g}"
+    if np.isinf(high):
+        return f"{low:g}+"
+    return f"({low:g}, {high:g}]" if low else f"{high:g}-"
 
 
 def index_of(*parts: object) -> pd.Index | None:

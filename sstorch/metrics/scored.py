@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -36,13 +36,6 @@ from sstorch.metrics.pairs import Compared
 # Outcomes that metrics distinguish: one event (right-censored or counting), competing causes.
 Kind = Literal["event", "competing"]
 Rows = SurvivalData | tuple[Any, Any]
-
-
-class PredictsIncidence(Protocol):
-    """A fitted model of competing causes: anything with this method."""
-
-    def predict_cumulative_incidence(self, X: Any, times: Any) -> Any:
-        """F_k(t | x), shape (n, K, n_times)."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.exact.compiled.tables import _rank, absorb_singles
+from sstorch.exact.compiled.tables import absorb_singles, rank
 from sstorch.optim.compiled.jit import borrowed, call, compiled, entry, take
 
 _ROWS_AT_ONCE = 64
@@ -142,34 +142,40 @@ def _count_two(rows, level, low, feature, binomials, channel, second):
 
 
 @compiled
+def _from_last(rows, single, sums, low, feature, binomials):
+    """From sums over the last features of chains to those over all features and their pairs."""
+    _add_up(rows, single, feature)
+    for d in range(feature - 1, max(low, 1) - 1, -1):
+        first, place = rows.chain[d], binomials[d, 2]
+        # Rows that have the next one of the chain have this one.
+        if d + 1 < feature and rows.chain[d + 1] <= d:
+            after = binomials[d + 1, 2]
+            sums[place : place + first] += sums[after : after + first]
+        sums[place + first : place + d] = single[d]
+    for d in range(max(low, 1), feature):
+        _add_up(rows, sums[binomials[d, 2] : binomials[d, 2] + d], rows.chain[d])
+
+
+@compiled
 def _count_pairs(rows, level, low, feature, binomials, out, start):
     """Sums (C, n) of rows of a level over pairs, the first low .. feature - 1; above level 0 `low` is 0."""
     n = binomials[feature, 2]
     # The features before this one in its chain: all rows have them.
     rest = feature - 1 if level > 0 and rows.chain[feature] < feature else -1
-    for channel in range(len(out)):
-        half = channel % 2
-        if half == 0:
-            totals = _count_two(rows, level, low, feature, binomials, channel, min(channel + 1, len(out) - 1))
-        sums, single = out[channel, start : start + n], rows.single[half]
-        for i in range(binomials[low, 2], n):
-            sums[i] = rows.pairs[i, half]
-        if rest >= 0:
-            # Sums with this feature are those of single ones.
-            place = binomials[rest, 2]
-            first = rows.chain[feature]
-            sums[place : place + first] = single[:first]
-            single[rest] = totals[half]
-        _add_up(rows, single, feature)
-        for d in range(feature - 1, max(low, 1) - 1, -1):
-            first, place = rows.chain[d], binomials[d, 2]
-            # Rows that have the next one of the chain have this one.
-            if d + 1 < feature and rows.chain[d + 1] <= d:
-                after = binomials[d + 1, 2]
-                sums[place : place + first] += sums[after : after + first]
-            sums[place + first : place + d] = single[d]
-        for d in range(max(low, 1), feature):
-            _add_up(rows, sums[binomials[d, 2] : binomials[d, 2] + d], rows.chain[d])
+    for channel in range(0, len(out), 2):
+        second = min(channel + 1, len(out) - 1)
+        totals = _count_two(rows, level, low, feature, binomials, channel, second)
+        for half in range(second - channel + 1):
+            sums, single = out[channel + half, start : start + n], rows.single[half]
+            for i in range(binomials[low, 2], n):
+                sums[i] = rows.pairs[i, half]
+            if rest >= 0:
+                # Sums with this feature are those of single ones.
+                place = binomials[rest, 2]
+                first = rows.chain[feature]
+                sums[place : place + first] = single[:first]
+                single[rest] = totals[half]
+            _from_last(rows, single, sums, low, feature, binomials)
 
 
 @compiled
@@ -179,7 +185,7 @@ def _count_below(t, rows, prefix, size, out, start):
     for i in range(1, size):
         if rows.chain[prefix[i - 1]] <= prefix[i]:  # what has the one before has it: as without it
             place = t.of_size[size + 1]
-            place += _rank(t.binomials, prefix, (1 << size) - 1 - (1 << (size - 1 - i)), size, 2)
+            place += rank(t.binomials, prefix, (1 << size) - 1 - (1 << (size - 1 - i)), size, 2)
             for channel in range(len(out)):
                 out[channel, start : start + n] = t.moments[channel, place : place + n]
             return
@@ -224,7 +230,7 @@ def _visit(t, rows, depth, longest, first):
                 _count_below(t, rows, prefix, size, t.pairs, 0)
                 call(t.absorb, (t, prefix, size, depth, 1, prefix[size - 1]))
             elif longest < depth - 2:
-                start = t.of_size[size + 2] + _rank(t.binomials, prefix, (1 << size) - 1, size, 2)
+                start = t.of_size[size + 2] + rank(t.binomials, prefix, (1 << size) - 1, size, 2)
                 _count_below(t, rows, prefix, size, t.moments, start)
             else:
                 _keep(rows, size, prefix[size - 1])

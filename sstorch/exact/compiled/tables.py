@@ -56,18 +56,18 @@ class Tables(NamedTuple):
 
 
 @compiled
-def _rank(binomials, prefix, chosen, size, more):
+def rank(binomials, prefix, chosen, size, more):
     """Where the sets begin that are `chosen` features of a prefix and `more` smaller ones."""
     k = 0
     for i in range(size):
         k += (chosen >> i) & 1
     k += more
-    rank = 0
+    place = 0
     for i in range(size):
         if (chosen >> (size - 1 - i)) & 1:
-            rank += binomials[prefix[i], k]
+            place += binomials[prefix[i], k]
             k -= 1
-    return rank
+    return place
 
 
 @elementwise
@@ -100,7 +100,7 @@ def _cells(t, prefix, size, depth, low, high):
         for i in range(size):
             k += (s >> i) & 1
         for more in range(3):
-            place[more, s] = t.of_size[k + more] + _rank(t.binomials, prefix, s, size, more)
+            place[more, s] = t.of_size[k + more] + rank(t.binomials, prefix, s, size, more)
     single = t.single
     for channel in range(len(t.moments)):
         moments, cells = t.moments[channel], t.sums[channel, : 4 * subsets * n].reshape(subsets, 4, n)
@@ -185,7 +185,7 @@ def _absorb(t, prefix, size, low, high, n, table, left, right):
         last = n_features if k == 0 else shorter[k - 1]
         width = t.binomials[last, 2]
         signs = 1 << (size + 1)
-        block = table + signs * _rank(t.binomials, shorter, (1 << k) - 1, k, 2) + start
+        block = table + signs * rank(t.binomials, shorter, (1 << k) - 1, k, 2) + start
         bit = size + 1 - j
         if priced:
             lower_paid(least, block, width, left, right, n, signs, bit, t.price, j, rows)
@@ -199,7 +199,7 @@ def _absorb(t, prefix, size, low, high, n, table, left, right):
         c = prefix[size - 1]
         width = t.binomials[n_features if size == 1 else prefix[size - 2], 2]
         block = (
-            table + signs * _rank(t.binomials, prefix, (1 << (size - 1)) - 1, size - 1, 2) + t.binomials[c, 2]
+            table + signs * rank(t.binomials, prefix, (1 << (size - 1)) - 1, size - 1, 2) + t.binomials[c, 2]
         )
     if priced:
         pay(left, rows, t.price, size, n, signs, by_d, by_e)
@@ -235,7 +235,7 @@ def absorb_prefix(t, prefix, size, depth, low, below):
                 add_curves_of_pairs(t.curves, size, d, t.sums[0], t.binomials[d, 2] - start, n, t.costs[0])
         if len(t.price):
             prices_of_pairs(t.prices, prefix, size, low, high, t.price)
-        block = t.begin[k] + (_rank(t.binomials, prefix, (1 << size) - 1, size, 2) << k) + start
+        block = t.begin[k] + (rank(t.binomials, prefix, (1 << size) - 1, size, 2) << k) + start
         for b in range(1, t.budgets[k]):
             for s in range(1 << k):
                 place, at = block + (b - 1) * t.width[k] + s * last, s * n
