@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
 
 from sstorch.nn import DesignMatrix, HazardFamily, SoftTree, SurvivalDistribution, make_family
 from sstorch.objective import Sample
+from sstorch.optim import TrainingRun
+from sstorch.optim.steps import Step
 
 
 def blank_tree(
@@ -107,6 +111,20 @@ def with_groups(sample: Sample, n_groups: int = 2, seed: int = 0) -> Sample:
     draw = torch.rand(sample.weight.shape, generator=generator, dtype=torch.float64)
     group = (draw.square() * n_groups).long()
     return replace(sample, group=group, n_groups=n_groups)
+
+
+@contextmanager
+def watched_steps(look: Callable[[TrainingRun, Step, SoftTree], None]) -> Iterator[None]:
+    """Call a function after every step of a run, with the run, the step and its trees before it."""
+    take = TrainingRun.take
+
+    def watched(run: TrainingRun, step: Step) -> None:
+        before = run.tree.select(step.batch.problems)
+        take(run, step)
+        look(run, step, before)
+
+    with patch.object(TrainingRun, "take", watched):
+        yield
 
 
 class AutogradFunction:

@@ -34,7 +34,7 @@ from sstorch.metrics.groups import Estimate
 from sstorch.metrics.horizon import HorizonRows
 from sstorch.metrics.outcome import Outcome, read_scored
 from sstorch.metrics.weights import covariance_of
-from sstorch.newton.minimize import Gaussian, Problem, System, newton
+from sstorch.newton import Gaussian, Problem, System, newton
 
 # Gain of the last step of a regression, of a weighted mean of squares; and of its coefficients.
 _TOLERANCE, _PRECISION = 1e-20, 1e-8

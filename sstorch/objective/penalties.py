@@ -132,15 +132,6 @@ class Ridge(LeafPenalty):
         return self.at(squares) * squares / 2
 
 
-class Roughness(Ridge):
-    """(lambda / 2) times the roughness of the curves of numeric columns, summed over columns and leaves.
-
-    In the features of :class:`~sstorch.data.basis.Basis` it is a sum of squares: of changes of slope, or of
-    the second derivative, with columns in units of their standard deviations (Eilers and Marx 1996,
-    Statistical Science 11, 89-121).
-    """
-
-
 class Monotone(LeafPenalty):
     """(lambda / 2) sum of the squared slopes that go the wrong way, over pieces of columns and leaves.
 

@@ -23,7 +23,6 @@ from sstorch.objective.penalties import (
     ParametersT,
     Penalty,
     Ridge,
-    Roughness,
     RowPenalty,
     RowTerm,
 )
@@ -58,8 +57,10 @@ class TrainingObjective(nn.Module):
         ridge: coefficient of :class:`Ridge`, one value or one per problem (R,).
         gate_ridge: coefficient of :class:`GateRidge`.
         row_penalties: penalties on predictions, such as :class:`~sstorch.objective.parity.GroupParity`.
-        roughness: coefficient of :class:`~sstorch.objective.penalties.Roughness`.
-        curved: features with the roughness penalty instead of the ridge, boolean (p,); None for none.
+        roughness: coefficient of the ridge of features that are curves: it is their roughness in the features
+            of :class:`~sstorch.data.basis.Basis`, squared changes of slope or the squared second derivative
+            (Eilers and Marx 1996, Statistical Science 11, 89-121).
+        curved: these features, which have no other ridge, boolean (p,); None for none.
         monotone: constraint on the direction of effects.
         own: custom penalties, each a :class:`GatePenalty` or a :class:`LeafPenalty`.
 
@@ -79,7 +80,7 @@ class TrainingObjective(nn.Module):
     ) -> None:
         super().__init__()
         leaves: list[Penalty] = [Ridge(ridge, None if curved is None else ~curved)]
-        leaves += [] if curved is None else [Roughness(roughness, curved)]
+        leaves += [] if curved is None else [Ridge(roughness, curved)]
         leaves += [] if monotone is None else [monotone]
         leaves += [each for each in own if isinstance(each, LeafPenalty)]
         gates = [GateRidge(gate_ridge), *(each for each in own if isinstance(each, GatePenalty))]

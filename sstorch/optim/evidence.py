@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from sstorch.batched import SHARED, Batched
-from sstorch.newton.minimize import UNCONVERGED, Gaussian, Optimum, Problem, System, newton, step_to
+from sstorch.newton import UNCONVERGED, Gaussian, Optimum, Problem, System, newton, step_to
 
 # Inverse variances: the first, bounds, and above which all coefficients of a kind are zero.
 _FIRST, _LEAST, _LARGEST, _ASLEEP = 10.0, 1e-4, 1e6, 1e5

@@ -26,7 +26,6 @@ from sstorch.monitoring import Callback, History
 from sstorch.nn import Exponential, HazardFamily, LogLogistic, SoftTree, Spline, Weibull
 from sstorch.nn.hazards.links import LinkFamily
 from sstorch.objective import GateRidge, Ridge, Sample, TrainingObjective
-from sstorch.objective.penalties import Roughness
 from sstorch.objective.training import leaf_losses
 from sstorch.optim.batched_lbfgs import LBFGSOptions
 from sstorch.optim.run import Checkpoint, TrainingRun, opened
@@ -61,8 +60,8 @@ class Trainer(ABC):
     def steps(self, run: TrainingRun) -> Iterator[Step]:
         """Yield the steps of the active problems, each made by :meth:`TrainingRun.step` when it is its turn.
 
-        The run takes a step before the next one is made. :meth:`TrainingRun.end_pass` ends a pass. The result
-        of the training is the best point of each problem.
+        The run takes a step before the next one is made: code after a ``yield`` sees its end, ``run.tree``.
+        :meth:`TrainingRun.end_pass` ends a pass. The result is the best point of each problem.
         """
 
     def train(
@@ -79,7 +78,7 @@ class Trainer(ABC):
             tree: R problems with initial solutions; float64 advised.
             objective: E.
             sample: training rows of each problem.
-            callbacks: called after every inner step and pass.
+            callbacks: called after every pass.
             checkpoint: path of a file that is written after every pass, or an open checkpoint. If it exists,
                 training continues from its last pass, or ends if finished.
 
@@ -93,7 +92,7 @@ class Trainer(ABC):
         """
         # Of a decomposition, whose passes both engines have.
         engine: Engine = getattr(self, "engine", "torch")
-        compiled = compiled_trees(engine, tree, objective, sample, callbacks)
+        compiled = compiled_trees(engine, tree, objective, sample)
         with ExitStack() as stack:
             if compiled is not None:
                 # Threads of torch would compete with those of the compiled engine for the cores.
@@ -130,19 +129,14 @@ def link_of(family: HazardFamily) -> str | None:
 
 
 def compiled_trees(
-    engine: Engine,
-    tree: SoftTree,
-    objective: TrainingObjective,
-    rows: Sample,
-    callbacks: Sequence[Callback],
+    engine: Engine, tree: SoftTree, objective: TrainingObjective, rows: Sample
 ) -> CompiledTrees | None:
     """The trees for the compiled engine, None for torch; ConfigError where ``"compiled"`` is impossible."""
     if engine == "torch" or (engine == "auto" and rows.weight.numel() < MANY_ROWS):
         return None
     family, device = tree.family, rows.weight.device
     penalties = (*objective.gate_penalties, *objective.leaf_penalties)
-    others = [type(each).__name__ for each in penalties if type(each) not in (GateRidge, Ridge, Roughness)]
-    looks = [type(each).__name__ for each in callbacks if type(each).on_step is not Callback.on_step]
+    others = [type(each).__name__ for each in penalties if type(each) not in (GateRidge, Ridge)]
     obstacles = {
         f"it runs on the CPU alone, not on {device.type}: use device='cpu'": device.type != "cpu",
         "it computes in double precision alone: use dtype='float64'": (
@@ -159,7 +153,6 @@ def compiled_trees(
         "trees with rows of their own are not supported: give those of other trees weight zero": (
             rows.x.rows is not None
         ),
-        f"{', '.join(looks)} looks at trees between steps: use on_macro_iteration alone": bool(looks),
     }
     found = [reason for reason, is_met in obstacles.items() if is_met]
     if found and engine == "compiled":

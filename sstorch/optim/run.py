@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from sstorch._types import IntArray
 from sstorch.exceptions import ConfigError, FormatError
 from sstorch.files import checksum, take_lock, try_lock, unlock, write_whole
-from sstorch.monitoring import Callback, History, StepContext
+from sstorch.monitoring import Callback, History
 from sstorch.nn import HazardFamily, SoftTree
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim.batched_lbfgs import LBFGSOptions, Status
@@ -265,8 +265,6 @@ class TrainingRun:
         if problems is None or len(problems) == 0:
             return
         result, restarted = step.minimize()
-        for callback in self.callbacks:
-            callback.on_step(StepContext(self.n_passes + 1, step.node, step.name, tree, problems))
         self.tree.assign(problems, tree)
         self._value[problems] = self._norm[problems] = torch.nan
         self.record(
@@ -330,7 +328,7 @@ class TrainingRun:
         return Batch(tree, self.objective.select(problems), rows, everything, problems)
 
     def copy(self) -> Batch:
-        """The active problems for a step: callbacks compare its trees, a copy, with these."""
+        """The active problems for a step, which changes its trees, a copy."""
         return replace(self.batch(self.active), tree=self.tree.select(self.active))
 
     def present(self, problems: Tensor) -> tuple[SoftTree, Sample]:

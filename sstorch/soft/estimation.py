@@ -14,7 +14,7 @@ from sstorch.data import Preprocessor, SurvivalData
 from sstorch.data.columns import is_wide
 from sstorch.inference.covariance import FitCovariance, HazardCovariance, marginal_covariance
 from sstorch.monitoring import Callback
-from sstorch.newton.minimize import Optimum
+from sstorch.newton import Optimum
 from sstorch.nn import GateParameters, LeafParameters, SoftTree, Topology
 from sstorch.nn.routing import log_path_probability, most_probable_leaf
 from sstorch.objective import Sample

@@ -33,8 +33,7 @@ from sstorch.groups.recalibration import RESULTS, Partition, PartitionOf, Recali
 from sstorch.groups.table import groups_without_events
 from sstorch.groups.validation import GroupValidation
 from sstorch.inference.covariance import FitCovariance, term_facts
-from sstorch.monitoring import Callback, History, ProgressBar
-from sstorch.monitoring.callbacks import check_callbacks
+from sstorch.monitoring import Callback, History, ProgressBar, check_callbacks
 from sstorch.reading.effects import Explanation, explain_row
 from sstorch.reading.nodes import Reading
 from sstorch.soft.batch import TrainedBatch, train_batch, train_encoded

@@ -22,7 +22,7 @@ from sstorch.exceptions import ConfigError, DataError
 from sstorch.inference.covariance import HazardCovariance
 from sstorch.inference.hazard_rows import LeafDerivatives
 from sstorch.monitoring import Callback, History
-from sstorch.newton.minimize import UNCONVERGED, newton
+from sstorch.newton import UNCONVERGED, newton
 from sstorch.nn import HazardFamily, LeafParameters, SoftTree, check_family
 from sstorch.objective import GateRidge, L2Parity, RowPenalty, Sample, SmallLeaves, TrainingObjective
 from sstorch.objective.parity import GroupParity, merge_equal_rows

@@ -26,8 +26,7 @@ from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.files import read_folder, reading, write_folder
 from sstorch.fitted.estimator import SurvivalEstimator
 from sstorch.fitted.model import EVENT, FittedModule, in_chunks, outcome_of_rows
-from sstorch.monitoring import Callback, History
-from sstorch.monitoring.callbacks import check_callbacks
+from sstorch.monitoring import Callback, History, check_callbacks
 from sstorch.nn.heads import DistributionModule
 from sstorch.soft.settings import coefficient
 from sstorch.threads import threads_for

@@ -13,8 +13,7 @@ from typing_extensions import override
 
 from sstorch.batched import SHARED, Batched
 from sstorch.exceptions import TrainingError
-from sstorch.newton import Gaussian, Problem, Smooth, newton
-from sstorch.newton.minimize import System
+from sstorch.newton import Gaussian, Problem, Smooth, System, newton
 
 Function = Callable[[Tensor], Tensor]
 

@@ -6,15 +6,15 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
-from sstorch.monitoring import Callback, StepContext
-from sstorch.monitoring.callbacks import Columns
+from sstorch.monitoring import Columns
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.objective.training import expected_loss, leaf_losses
-from sstorch.optim import LBFGSOptions, Nodec, Thresholds
+from sstorch.optim import LBFGSOptions, Nodec, Thresholds, TrainingRun
 from sstorch.optim.nodec import BranchUpdate, balancing_weights, classify, reassign
 from sstorch.optim.starts.clusters import initialize_random, problem_seed
-from tests.batches import blank_tree, random_sample, random_tree
+from sstorch.optim.steps import Step
+from tests.batches import blank_tree, random_sample, random_tree, watched_steps
 from tests.conftest import nightly
 
 PAPER, ORDERED = Thresholds(0.1, 0.3, 0.4), Thresholds(0.1, 0.03, 0.4)
@@ -117,32 +117,24 @@ OBJECTIVE = TrainingObjective(1e-3, 1e-3)
 Seen = list[tuple[int, int, str, Tensor, SoftTree, SoftTree]]
 
 
-class _States(Callback):
-    """Keeps the trees before and after every step."""
-
-    def __init__(self, tree: SoftTree) -> None:
-        self.tree = tree
-        self.seen: Seen = []
-
-    def on_step(self, context: StepContext) -> None:
-        before = self.tree.select(context.problems)
-        after = context.tree.select(torch.arange(len(context.problems)))
-        where = context.macro_iteration, context.node, context.step, context.problems.clone()
-        self.seen.append((*where, before, after))
-
-
 def _run(
     eps: str | Thresholds, n: int = 8, depth: int = 2, **settings: int
 ) -> tuple[SoftTree, Sample, Seen, list[Columns]]:
     sample = random_sample(n, n_splits=2, n_rows=150, seed=2)
     tree = blank_tree(3, depth, "log_logistic", (n,))
     initialize_random(tree, sample, [problem_seed(0, 0, k) for k in range(n)])
-    states = _States(tree)
+    seen: Seen = []
+
+    def keep(run: TrainingRun, step: Step, before: SoftTree) -> None:
+        problems = step.batch.problems
+        seen.append((run.n_passes + 1, step.node, step.name, problems, before, run.tree.select(problems)))
+
     tight = LBFGSOptions(max_iterations=300, gradient_tolerance=1e-9, relative_tolerance=0.0)
-    history = Nodec(eps=eps, lbfgs=tight, **settings).train(tree, OBJECTIVE, sample, [states])
-    blocks = history._steps
-    assert len(blocks) == len(states.seen)
-    return tree, sample, states.seen, blocks
+    with watched_steps(keep):
+        blocks = Nodec(eps=eps, lbfgs=tight, **settings).train(tree, OBJECTIVE, sample)._steps
+    told = [(b["macro_iteration"][0], b["node"][0], b["step"][0], b["problem"].tolist()) for b in blocks]
+    assert told == [(*where, problems.tolist()) for *where, problems, _, _ in seen]
+    return tree, sample, seen, blocks
 
 
 @pytest.mark.parametrize("eps", [(0.1, 0.3, 0.4), nightly((0.1, 0.03, 0.4)), nightly((0.012, 0.3, 0.4))])

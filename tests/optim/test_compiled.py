@@ -13,7 +13,7 @@ from numba import njit
 
 from sstorch._types import FloatArray
 from sstorch.exceptions import ConfigError
-from sstorch.monitoring import Callback, History, StepContext
+from sstorch.monitoring import History
 from sstorch.nn import SoftTree, make_family
 from sstorch.objective import Sample, SmallLeaves, TrainingObjective
 from sstorch.objective.penalties import Monotone
@@ -221,13 +221,6 @@ def test_numbers_are_those_of_torch() -> None:
 MONOTONE = Monotone(torch.ones(2), torch.zeros(2, 1, 3))
 
 
-class Looks(Callback):
-    """A callback that wants the trees between steps."""
-
-    def on_step(self, context: StepContext) -> None:
-        """Look."""
-
-
 class Slower(type(make_family("weibull"))):  # type: ignore[misc]
     name = "slower"
 
@@ -240,7 +233,6 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("penalties on rows", {"objective": TrainingObjective(row_penalties=[SmallLeaves(10.0, 0.2)])}),
     ("Monotone is not supported", {"objective": TrainingObjective(monotone=MONOTONE)}),
     ("times within intervals", {"rows": within_intervals(random_sample(2))}),
-    ("Looks looks at trees between steps", {"callbacks": [Looks()]}),
 ]
 
 
@@ -249,15 +241,15 @@ def test_what_it_cannot_train_raises(message: str, given: dict[str, Any]) -> Non
     tree = given.get("tree") or random_tree(2, 1, given.get("leaf", "weibull"))
     objective, rows = given.get("objective", TrainingObjective(1e-3)), given.get("rows", random_sample(2))
     with pytest.raises(ConfigError, match=message):
-        compiled_trees("compiled", tree, objective, rows, given.get("callbacks", []))
-    assert compiled_trees("torch", tree, objective, rows, []) is None
+        compiled_trees("compiled", tree, objective, rows)
+    assert compiled_trees("torch", tree, objective, rows) is None
 
 
 def test_auto_is_compiled_where_there_is_much_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     tree, sample = _problems("weibull")
     for many, is_compiled in ((sample.weight.numel() + 1, False), (sample.weight.numel(), True)):
         monkeypatch.setattr("sstorch.optim.nodec.MANY_ROWS", many)
-        assert (compiled_trees("auto", tree, RIDGES, sample, []) is not None) == is_compiled
+        assert (compiled_trees("auto", tree, RIDGES, sample) is not None) == is_compiled
 
 
 def test_a_relative_cache_of_the_user_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

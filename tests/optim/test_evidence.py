@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sstorch.data import Preprocessor, Schema
 from sstorch.data.encodings import ColumnEncodings, Encodings
-from sstorch.newton.minimize import Gaussian, System, newton
+from sstorch.newton import Gaussian, System, newton
 from sstorch.nn import DesignMatrix, Topology, make_family
 from sstorch.objective import Sample
 from sstorch.objective.rows import counted_weight

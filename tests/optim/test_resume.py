@@ -15,14 +15,14 @@ from sklearn.base import clone
 
 from sstorch import SurvivalData
 from sstorch.exceptions import ConfigError, FormatError
-from sstorch.monitoring import Callback, History, StepContext
+from sstorch.monitoring import Callback, History
 from sstorch.nn import SoftTree, Spline
 from sstorch.objective import Ridge, Sample, TrainingObjective
 from sstorch.optim import Joint, Nodec, NodecJoint, Trainer, minimize
-from sstorch.optim.run import kept, opened, plain_values
+from sstorch.optim.run import TrainingRun, kept, opened, plain_values
 from sstorch.optim.starts.clusters import initialize_random, problem_seed
 from sstorch.packing import Arrays, unpack
-from tests.batches import blank_tree, random_sample, random_tree
+from tests.batches import blank_tree, random_sample, random_tree, watched_steps
 from tests.flat import soft_tree
 
 OBJECTIVE = TrainingObjective(1e-3, 1e-3)
@@ -46,19 +46,17 @@ def undisturbed(case: str) -> tuple[SoftTree, History]:
     return train(case, None)
 
 
+def interrupt(number: int, position: int, run: TrainingRun, *_: object) -> None:
+    """Ctrl-C in a pass, after so many steps."""
+    if [block["macro_iteration"][0] for block in run.history._steps].count(number) == position:
+        raise KeyboardInterrupt
+
+
 class Stop(Callback):
-    """Ctrl-C in a pass: at its inner step ``step``, or else where it is recorded."""
-
-    def __init__(self, number: int, step: int | None = None) -> None:
-        self.number, self.step, self.seen = number, step, 0
-
-    def on_step(self, context: StepContext) -> None:
-        self.seen += context.macro_iteration == self.number
-        if self.seen == self.step:
-            raise KeyboardInterrupt
+    """Ctrl-C where the second pass is recorded."""
 
     def on_macro_iteration(self, macro_iteration: int, history: History) -> None:
-        if (macro_iteration, None) == (self.number, self.step):
+        if macro_iteration == 2:
             raise KeyboardInterrupt
 
 
@@ -96,8 +94,8 @@ def test_run_ended_time_and_again_ends_as_one_that_was_not(
 ) -> None:
     path = tmp_path / "run.safetensors"
     for moment, passes in moments.items():
-        with pytest.raises(KeyboardInterrupt):
-            train(case, path, [Stop(*moment)])
+        with pytest.raises(KeyboardInterrupt), watched_steps(partial(interrupt, *moment)):
+            train(case, path)
         assert n_passes(path) == passes
     seen: list[tuple[int, int]] = []
 
@@ -119,7 +117,8 @@ def test_finished_run_returns_at_once(case: str, tmp_path: Path) -> None:
     first = train(case, path)
     assert_same(first, undisturbed(case))
     before = path.stat().st_mtime_ns
-    again = train(case, path, [Stop(1, 1)])  # which no step calls
+    with watched_steps(partial(interrupt, 1, 1)):  # which no step calls
+        again = train(case, path)
     assert_same(again, first)
     assert path.stat().st_mtime_ns == before
     assert all(parameter.requires_grad for parameter in again[0].parameters())
@@ -133,7 +132,7 @@ def test_estimator_goes_on_from_its_checkpoint(
     tree = soft_tree(depth=1, n_starts=3, trainer=Nodec(macro_iterations=3), **curves)
     plain = clone(tree).fit(small_data.frame, y)
     with pytest.raises(KeyboardInterrupt):
-        clone(tree).fit(small_data.frame, y, callbacks=[Stop(2)], checkpoint=path)
+        clone(tree).fit(small_data.frame, y, callbacks=[Stop()], checkpoint=path)
     assert n_passes(path) == 1
     resumed = clone(tree).fit(small_data.frame, y, checkpoint=path)
     assert_same((resumed.module_, resumed.history_), (plain.module_, plain.history_))

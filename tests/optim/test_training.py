@@ -6,14 +6,15 @@ import torch
 from torch import Tensor
 
 from sstorch.exceptions import ConfigError
-from sstorch.monitoring import Callback, History, StepContext
+from sstorch.monitoring import Callback, History
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim import Joint, Nodec, NodecJoint, Trainer
 from sstorch.optim.nodec import Engine
 from sstorch.optim.run import TrainingRun
 from sstorch.optim.starts.clusters import initialize_random, problem_seed
-from tests.batches import blank_tree, random_sample, with_entry
+from sstorch.optim.steps import Step
+from tests.batches import blank_tree, random_sample, watched_steps, with_entry
 from tests.conftest import covering, nightly
 
 OBJECTIVE = TrainingObjective(1e-3, 1e-3)
@@ -35,36 +36,14 @@ def value(tree: SoftTree, sample: Sample) -> Tensor:
 
 
 class Spy(Callback):
-    """Keeps what it is told, and checks at each step of a decomposition what is thawed and what moved."""
+    """Keeps what it is told."""
 
-    def __init__(self, tree: SoftTree | None = None) -> None:
-        self.tree = tree
-        self.seen: list[StepContext] = []
+    def __init__(self) -> None:
         self.events: list[str] = []
         self.passes: list[int] = []
 
     def on_train_begin(self, tree: SoftTree, macro_iterations: int) -> None:
         self.events.append(f"begin {macro_iterations}")
-
-    def on_step(self, context: StepContext) -> None:
-        self.seen.append(context)
-        topology, node, moved = context.tree.topology, context.node, False
-        if context.step == "LN":
-            working = {f"leaves.{n}." for n in topology.leaves_under(node)}
-        elif context.step == "WLR" or node == 1:
-            working = {f"gates.{node}."}
-        else:
-            working = {f"gates.{n}." for n in topology.branches_under(node)}
-        before = {} if self.tree is None else dict(self.tree.named_parameters())
-        for name, parameter in context.tree.named_parameters() if before else ():
-            thawed = any(name.startswith(prefix) for prefix in working)
-            assert parameter.requires_grad == thawed, (context.step, node, name)
-            assert parameter.grad is None
-            assert not before[name].requires_grad
-            same = torch.equal(parameter, before[name][context.problems])
-            assert thawed or same, (context.step, node, name)
-            moved |= not same
-        assert moved or not before or context.macro_iteration > 1
 
     def on_macro_iteration(self, macro_iteration: int, history: History) -> None:
         self.passes.append(macro_iteration)
@@ -101,16 +80,38 @@ def test_every_trainer_improves_every_problem_and_leaves_it_at_its_best(trainer:
 @pytest.mark.parametrize("depth", [0, 1, 2, nightly(3)])
 def test_freezing_is_real_over_a_whole_run(depth: int) -> None:
     tree, sample = start(12, depth)
-    spy = Spy(tree)
-    SHORT.train(tree, OBJECTIVE, sample, [spy])
-    assert {context.step for context in spy.seen} == ({"LN"} if depth == 0 else {"BN", "WLR", "LN"})
-    nodes = {context.node for context in spy.seen if context.step == "LN"}
+    seen: list[Step] = []
+
+    def check(run: TrainingRun, step: Step, before: SoftTree) -> None:
+        """What is thawed and what moved."""
+        topology, node, moved = tree.topology, step.node, False
+        if step.name == "LN":
+            working = {f"leaves.{n}." for n in topology.leaves_under(node)}
+        else:
+            branches = [node] if step.name == "WLR" or node == 1 else topology.branches_under(node)
+            working = {f"gates.{n}." for n in branches}
+        for name, parameter in step.batch.tree.named_parameters():
+            thawed = any(name.startswith(prefix) for prefix in working)
+            assert parameter.requires_grad == thawed, (step.name, node, name)
+            assert parameter.grad is None
+            assert not run.tree.get_parameter(name).requires_grad
+            assert torch.equal(parameter, run.tree.get_parameter(name)[step.batch.problems])
+            same = torch.equal(parameter, before.get_parameter(name))
+            assert thawed or same, (step.name, node, name)
+            moved |= not same
+        assert moved or run.n_passes
+        seen.append(step)
+
+    with watched_steps(check):
+        steps = SHORT.train(tree, OBJECTIVE, sample).steps
+    assert set(steps["step"]) == ({"LN"} if depth == 0 else {"BN", "WLR", "LN"})
+    nodes = {step.node for step in seen if step.name == "LN"}
     assert nodes == {1} if depth < 2 else nodes == set(range(2, 2**depth))
     if depth == 2:
         # Problems that take different branches at one node are sub-batches of their own.
-        both = [each for each in spy.seen if (each.macro_iteration, each.node) == (1, 2)]
-        assert {"BN", "WLR"} <= {each.step for each in both}
-        assert not set(both[0].problems.tolist()) & set(both[1].problems.tolist())
+        both = steps[(steps["macro_iteration"] == 1) & (steps["node"] == 2) & (steps["step"] != "LN")]
+        assert {"BN", "WLR"} == set(both["step"])
+        assert both["problem"].is_unique
 
 
 @ENGINES
@@ -137,16 +138,15 @@ def test_history_has_the_steps_and_the_best_so_far(engine: Engine) -> None:
 
 
 def test_interrupted_run_leaves_the_best_trees_so_far() -> None:
-    class Interruption(Spy):
-        def on_step(self, context: StepContext) -> None:
-            if context.macro_iteration == 2 and context.step == "LN":
-                raise KeyboardInterrupt
+    def interrupt(run: TrainingRun, step: Step, before: SoftTree) -> None:
+        if run.n_passes == 1 and step.name == "LN":
+            raise KeyboardInterrupt
 
     tree, sample = start(5)
     one = tree.select(torch.arange(5))
     Nodec(macro_iterations=1).train(one, OBJECTIVE, sample)
-    callback = Interruption()
-    with pytest.raises(KeyboardInterrupt):
+    callback = Spy()
+    with pytest.raises(KeyboardInterrupt), watched_steps(interrupt):
         Nodec(macro_iterations=3).train(tree, OBJECTIVE, sample, [callback])
     assert callback.events[-1] == "end"
     assert all(parameter.requires_grad for parameter in tree.parameters())

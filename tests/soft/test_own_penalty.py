@@ -157,7 +157,7 @@ def test_own_penalty_that_is_not_differentiable_raises(
 def test_too_few_steps_warn(
     small_data: SurvivalData, model: SoftEstimator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sstorch.newton.minimize._MAX_STEPS", 1)
+    monkeypatch.setattr("sstorch.newton._MAX_STEPS", 1)
     monkeypatch.setattr("sstorch.optim.evidence._MAX_ROUNDS", 1)
     frame = small_data.frame.assign(c=["left" if k % 2 else "right" for k in range(120)])
     with pytest.warns(ConvergenceWarning, match="with leaf weibull has not converged"):
