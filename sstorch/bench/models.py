@@ -22,6 +22,7 @@ from sstorch.data import Schema, SurvivalData
 from sstorch.data.design_matrix import RowFeatures
 from sstorch.exceptions import ConfigError, TrainingError, warn
 from sstorch.fitted.tree import FittedTree
+from sstorch.metrics.curves import check_takes_times
 from sstorch.nn import SoftTree
 from sstorch.optim.run import Plain, plain_values
 from sstorch.soft.batch import TrainedBatch, check_causes, train_batch
@@ -242,6 +243,7 @@ def as_model(name: str, made: Any, where: str) -> StudyModel:
             f"{where} must be an estimator with fit(X, y) and predict_survival_function(X, times), got "
             f"{type(made).__name__}"
         )
+    check_takes_times(made, "predict_survival_function", where)
     return StudyModel(name, made)
 
 

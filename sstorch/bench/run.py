@@ -24,7 +24,7 @@ from sstorch.bench.cross_validation import (
     split_names,
 )
 from sstorch.bench.models import Fit, SoftTreeModel, StudyModel, as_model, models_of
-from sstorch.bench.run_folder import RunFolder, versions, without_logger
+from sstorch.bench.run_folder import RunFolder, same_run, versions
 from sstorch.bench.scores import LIKELIHOOD, printed, score_fits, scores_of, wide
 from sstorch.data import Schema, SurvivalData
 from sstorch.data.folds import Fold, split
@@ -70,7 +70,7 @@ def _run(config: Config, config_text: str, folder: RunFolder) -> float:
     peers = _peers(config, model, data) if cv.peers else []
     checksum = data_checksum(data)
     if folder.is_completed(config_text, checksum):
-        print(f"done: {folder.path} contains this run, already completed")
+        print(f"done: {folder.path} contains this run, already completed; its files stay as they are")
         return held_out_score(pd.read_csv(folder.path / "scores.csv"), cv.score)
     make_folds(data, cv.n_folds, cv.seed)
     data.warn_of_few_events()
@@ -85,7 +85,7 @@ def _run(config: Config, config_text: str, folder: RunFolder) -> float:
     print(f"model    {' '.join(repr(model.estimator).split())}")
     trees = f"({cv.n_folds} folds + all rows) x {model.n_starts} starts, {config.device}"
     print(f"trees    {n_trees}: {trees}", flush=True)
-    identity = without_logger(config_text), checksum, getattr(data.groups, "codes", None), versions()
+    identity = same_run(config_text), checksum, getattr(data.groups, "codes", None), versions()
     with opened(folder.checkpoint, run=identity) as checkpoint:
         if folder.begin(config_text):
             print(f"resume   continues from {folder.checkpoint}", flush=True)

@@ -20,13 +20,13 @@ from sstorch.checks import has_method
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError
 from sstorch.files import write_whole
-from sstorch.optim.run import is_open, plain_values
+from sstorch.optim.run import Plain, is_open, plain_values
 from sstorch.plots import plot_groups
 from sstorch.plots.figures import detached
 from sstorch.soft.estimator import SoftEstimator
 
-# Settings that do not change the trees.
-_LOGGED = ("logger", "callbacks", "peers")
+# Settings that change no tree and no score of one: two runs that differ in them alone are the same run.
+_LOGGED = ("logger.", "callbacks.", "peers.", "cv.peers.", "cv.score.", "dataset.time_unit.")
 
 
 class RunFolder:
@@ -46,12 +46,9 @@ class RunFolder:
         """True if the run of a configuration is here, completed; a ConfigError if another one is here."""
         if not self.is_taken:
             return False
-        there, here = (
-            dict(plain_values(without_logger(text), "config"))
-            for text in ((self.path / "config.yaml").read_text("utf-8"), config_text)
-        )
+        there, here = map(same_run, ((self.path / "config.yaml").read_text("utf-8"), config_text))
         changes = [
-            f"{name} is {there.get(name, 'missing')} there and {here.get(name, 'missing')} here"
+            f"config.{name} is {there.get(name, 'missing')} there and {here.get(name, 'missing')} here"
             for name in dict.fromkeys((*there, *here))
             if (name in there, there.get(name)) != (name in here, here.get(name))
         ]
@@ -130,9 +127,10 @@ def versions() -> dict[str, str]:
     return {"sstorch": __version__, **packages, "Python": platform.python_version()}
 
 
-def without_logger(config_text: str) -> dict[str, object]:
-    """The settings that can change the results."""
+def same_run(config_text: str) -> dict[str, Plain]:
+    """The settings that runs of the same trees have in common, by dotted names."""
     config = OmegaConf.to_container(OmegaConf.create(config_text))
     if not isinstance(config, dict):
         raise ConfigError("config.yaml is not a configuration; delete the folder or choose another")
-    return {str(name): value for name, value in config.items() if name not in _LOGGED}
+    values = dict(plain_values(config, ""))
+    return {name: value for name, value in values.items() if not f"{name}.".startswith(_LOGGED)}

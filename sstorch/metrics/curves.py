@@ -43,6 +43,18 @@ def _parameters(method: Any) -> Mapping[str, inspect.Parameter]:
         return {}
 
 
+def check_takes_times(model: object, method: str, name: str = "model") -> None:
+    """Raise DataError for a method of curves that has no place for the times."""
+    parameters = _parameters(getattr(model, method))
+    in_order = [each.kind for each in parameters.values() if each.kind <= inspect.Parameter.VAR_POSITIONAL]
+    many = inspect.Parameter.VAR_POSITIONAL in in_order or len(in_order) > 1
+    if parameters and "times" not in parameters and not many:
+        raise DataError(
+            f"{name} must have {method}(X, times), got {type(model).__name__} with "
+            f"{method}({', '.join(parameters)}): add times, and return the curves at these times."
+        )
+
+
 def knows_after(model: Any, method: Any) -> bool:
     """Whether a method of a model predicts from a time at which rows are alive."""
     return hasattr(model, "outcome_type_") or "after" in _parameters(method)

@@ -23,6 +23,7 @@ from sstorch.exceptions import DataError, named
 from sstorch.metrics.brier import GrafIntegrals
 from sstorch.metrics.checks import check_survival, check_times
 from sstorch.metrics.curves import (
+    check_takes_times,
     conditional_curves,
     conditional_incidences,
     knows_after,
@@ -173,6 +174,7 @@ def predictor(
             f"model must be an estimator with {method}(X, times), or the pair ({what}, times) of curves, got "
             f"{type(model).__name__}."
         )
+    check_takes_times(model, method)
 
     def from_zero(times: FloatArray) -> Any:
         values = model.predict_cumulative_incidence(X, times) if names else predict_curves(model, X, times)

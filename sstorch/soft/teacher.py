@@ -18,7 +18,7 @@ from sstorch._types import FloatArray
 from sstorch.base import median_event_time
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics.curves import predict_curves
+from sstorch.metrics.curves import check_takes_times, predict_curves
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample
 from sstorch.optim.starts.regression_tree import log_hazard_targets, predicted_log_time
@@ -52,6 +52,8 @@ class Teacher:
                 f"teacher must have a method {wanted}(X, times){plain * (data.causes is None)}, got "
                 f"{self.model!r}"
             )
+        if hasattr(self.model, wanted):
+            check_takes_times(self.model, wanted, "teacher")
         if isinstance(self.model, BaseEstimator):
             try:
                 check_is_fitted(self.model)

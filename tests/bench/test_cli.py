@@ -186,8 +186,9 @@ def test_a_folder_that_holds_a_run_is_left_as_it_is(run: tuple[Path, str, str], 
         code, _, err = app(place, "experiment=quick", override)
         assert code == 2
         assert message in err
-    code, out, _ = app(place, "experiment=quick", "logger=none")
-    assert (code, out) == (0, f"done: {run[0]} contains this run, already completed\n")
+    code, out, _ = app(place, "experiment=quick", "logger=none", "cv.peers=false", "cv.score=ibs_graf")
+    assert (code, out.count("\n")) == (0, 1)
+    assert out.endswith("contains this run, already completed; its files stay as they are\n")
     assert {path: path.stat().st_mtime_ns for path in run[0].rglob("*")} == files
 
 
@@ -201,8 +202,15 @@ def test_status_of_a_run_that_was_killed_is_stopped(tmp_path: Path) -> None:
     folder.write_status("completed", data="digest")
     assert other.status == "completed"
     assert not folder.end_early("failed")
-    assert other.is_completed("a: 1", "digest")
-    for text, data, message in (("a: 1", "other", "data have changed"), ("a: 2", "digest", "config.a is 1")):
+    of_no_tree = "{a: 1, peers: {b: 1}, cv: {peers: true, score: c_uno}, dataset: {time_unit: days}}"
+    for text in ("a: 1", of_no_tree):
+        assert other.is_completed(text, "digest")
+    seeded = "config.cv.seed is missing there and 1 here"
+    for text, data, message in (
+        ("a: 1", "other", "data have changed"),
+        ("a: 2", "digest", "config.a is 1"),
+        ("{a: 1, cv: {seed: 1, peers: true}}", "digest", seeded),
+    ):
         with pytest.raises(ConfigError, match=message):
             other.is_completed(text, data)
 
@@ -319,6 +327,11 @@ class Rising(Curve):
         return 2 - super().predict_survival_function(X, times)
 
 
+class Timeless(Curve):
+    def predict_survival_function(self, X):
+        return np.ones((len(X), 1))
+
+
 @register_family
 class MyWeibull(Weibull):
     name = "my_weibull"
@@ -410,6 +423,7 @@ def test_estimator_of_a_user_is_scored_on_the_folds(own: Path, app: App) -> None
     for override, message in (
         ("model.rat=2", "there is no setting model.rat. Did you mean 'model.rate'?"),
         ("model._target_=own_classes.Rising", "must return probabilities in [0, 1], got 1"),
+        ("model._target_=own_classes.Timeless", "predict_survival_function(X): add times"),
     ):
         code, _, err = app(*typed, override, f"hydra.run.dir={own / 'other'}")
         assert code == 2

@@ -203,6 +203,16 @@ def test_one_curve_for_all_rows_and_rows_beyond_the_training_rows_are_scored():
     assert table.loc["scaled_ibs_graf", "value"] == pytest.approx(0.0, abs=1e-12)
 
 
+class RowsAlone:
+    """Curves at times of its own choice."""
+
+    def predict_survival_function(self, X):
+        return np.ones((len(X), 3))
+
+    def predict_cumulative_incidence(self, X):
+        return np.zeros((len(X), 2, 3))
+
+
 NAMES = {"metrics": ["c_harrell"]}
 FALSE = ([3.0, 4.0], [0, 0])
 TIMES_OF_CAUSES = np.array([5.0, 20.0])
@@ -217,6 +227,8 @@ EMPTY = (X[:0], Surv(TIME, EVENT)[:0])
     [
         (ConfigError, "'c_index'", (Exponential(), TRAIN, TEST), {"metrics": ["c_index"]}),
         (DataError, "the class StepModel itself", (StepModel, TRAIN, TEST), {}),
+        (DataError, r"survival_function\(X\): add times", (RowsAlone(), TRAIN, TEST), {}),
+        (DataError, r"incidence\(X\): add times", (RowsAlone(), *OF_CAUSES), {}),
         (DataError, "test: y .*plain array", (Exponential(), TRAIN, (X, TIME)), {}),
         (DataError, "test: the data have no rows", (Exponential(), TRAIN, EMPTY), {}),
         (DataError, "log_likelihood", (CurvesOnly(), TRAIN, TEST), {"metrics": ["negative_log_likelihood"]}),

@@ -1,5 +1,7 @@
 """Teachers of prognostic trees: models of other packages, functions, models that are not fitted yet."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -95,5 +97,8 @@ def test_predictions_that_are_no_curves_raise(rows: Rows) -> None:
             PrognosticTree(teacher=lambda X, times, wrong=wrong: wrong).fit(*rows)
     with pytest.raises(ConfigError, match=r"teacher must have a method .*, got <class"):
         PrognosticTree(teacher=SurvivalRegression).fit(*rows)
+    timeless = SimpleNamespace(predict_survival_function=lambda X: np.ones((len(X), 1)))
+    with pytest.raises(DataError, match=r"^teacher must have .* got .*\(X\): add times"):
+        PrognosticTree(teacher=timeless).fit(*rows)
     with pytest.raises(ConfigError, match="teacher must be 'residuals', 'predictor'"):
         PrognosticTree(teacher="forest").fit(*rows)

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.base import FrameEstimator, Parameters, restored
-from sstorch.checks import counted, names_text
+from sstorch.checks import check_integer, counted, names_text
 from sstorch.data import Schema
 from sstorch.data.columns import labels
 from sstorch.deploy.calculator import PageNode
@@ -113,6 +113,7 @@ class ExactTree(FrameEstimator):
         """Raises ConfigError: a parameter is out of range."""
         if not isinstance(self.search, Search):
             raise ConfigError(f"search must be Search(...), got {self.search!r}")
+        check_integer("memory", self.search.memory, 1)
         if self.search.n_buckets is not None and getattr(self, "objective", None) != "integrated_brier":
             raise ConfigError("n_buckets is for objective='integrated_brier'; leave it None")
         if not isinstance(self.binarize, Binarizer) and self.binarize not in get_args(Preset):

@@ -364,6 +364,7 @@ def test_a_time_limit_of_fronts_that_does_not_suffice_is_said(table: Any) -> Non
         ({"objective": "mcc", "cost_matrix": [[0, 1], [1, 0]]}, ConfigError, "cost_matrix does not go with"),
         ({"objective": "auc", "max_depth": 3}, ConfigError, "max_depth must be 0 to 2"),
         ({"objective": "auc", "max_depth": 2, "search": Search(time_limit=1)}, ConfigError, "time_limit is"),
+        ({"objective": "auc", "max_depth": 2, "search": Search(memory=0)}, ConfigError, "memory must be"),
         ({"objective": "f1", "max_depth": 4}, ConfigError, "max_depth must be 0 to 3"),
         ({"fairness": "parity"}, ConfigError, "fairness must be one of"),
         ({"fairness": "demographic_parity", "objective": "f1"}, ConfigError, "needs objective='misclass"),
