@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
@@ -17,37 +15,19 @@ from sklearn.utils import Tags
 from sstorch._types import FloatArray
 from sstorch.checks import as_numbers
 from sstorch.data import Schema, SurvivalData
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import DataError
 
 EstimatorT = TypeVar("EstimatorT", bound=BaseEstimator)
 
 
-@dataclass
-class Parameters:
+class Parameters(BaseEstimator):  # type: ignore[misc]
     """Related parameters of an estimator, a dataclass; a scikit-learn grid may have ``penalties__ridge``."""
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Values by name."""
-        return {item.name: getattr(self, item.name) for item in fields(self)}
-
-    def set_params(self, **values: Any) -> Self:
-        """Set values by name."""
-        names = [item.name for item in fields(self)]
-        for name, value in values.items():
-            if name not in names:
-                raise ConfigError(f"{type(self).__name__} has no parameter {name!r}{meant(name, names)}")
-            setattr(self, name, value)
-        return self
 
     @property
     def changed(self) -> dict[str, Any]:
         """The values that are not those by default."""
         usual = type(self)().get_params()
         return {name: value for name, value in self.get_params().items() if value != usual[name]}
-
-    def __repr__(self) -> str:
-        values = ", ".join(f"{name}={value!r}" for name, value in self.changed.items())
-        return f"{type(self).__name__}({values})"
 
 
 def restored(kind: type[EstimatorT], parameters: Mapping[str, Any]) -> EstimatorT:
@@ -59,12 +39,6 @@ def restored(kind: type[EstimatorT], parameters: Mapping[str, Any]) -> Estimator
         if name in parameters:
             setattr(estimator, name, parameters[name])
     return estimator
-
-
-def meant(name: str, names: list[str]) -> str:
-    """Hint after an unknown name in a message: the nearest valid name, if any, and all valid names."""
-    near = difflib.get_close_matches(name, names, 1)
-    return f": did you mean {near[0]!r}?" if near else f"; there are {', '.join(names)}"
 
 
 CurveKind = Literal["survival", "cumulative_hazard", "hazard"]

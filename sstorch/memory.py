@@ -1,13 +1,17 @@
-"""Memory limit: one limit that determines the size of blocks of rows or problems."""
+"""Memory: what is free, or a limit, determines the size of blocks of rows or problems.
+
+``SSTORCH_MEMORY=2GiB`` in the environment limits blocks: rows that are predicted, scored or compared, and
+problems that are trained together. Results of a requested size, such as curves at given times, and the data
+are not limited. Training that cannot keep the limit, with the memory already in use, raises before it begins.
+Without a limit a block uses at most a quarter of the free memory, and grids of times
+(`sstorch.metrics.grids.thinned`) depend only on rows and times; a limit can make these grids coarser.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
 
@@ -24,52 +28,20 @@ _SMALL = 2**26
 # Seconds for which what is free is not asked again.
 _KNOWN_FOR = 10
 _UNITS = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
-_limit: ContextVar[int | None] = ContextVar("sstorch_memory", default=None)
-
-
-@contextmanager
-def memory(limit: int | str) -> Iterator[None]:
-    """Limit the memory of computations within a ``with`` block.
-
-    The limit determines the size of blocks: rows that are predicted, scored or compared, and problems that
-    are trained together. Results of a requested size, such as curves at given times, and the data are not
-    limited. Training that cannot keep the limit, including the memory already in use, raises before it
-    begins. Without a limit a block uses at most a quarter of the free memory, and grids of times
-    (`sstorch.metrics.grids.thinned`) depend only on rows and times; a limit can make these grids coarser.
-
-    In the shell ``SSTORCH_MEMORY=2GiB sstorch ...`` sets the same limit.
-
-    Args:
-        limit: bytes, or text such as ``"500MB"`` or ``"2GiB"``.
-
-    Raises:
-        ConfigError: not a positive number of bytes.
-
-    >>> with memory("64MiB"):
-    ...     set_limit()
-    67108864
-    """
-    token = _limit.set(_bytes(limit, "memory"))
-    try:
-        yield
-    finally:
-        _limit.reset(token)
 
 
 def set_limit() -> int | None:
-    """The limit in bytes, of :func:`memory` or the environment; None if blocks depend on the free memory."""
+    """The limit in bytes; None if blocks depend on the free memory. ConfigError: no positive number."""
     text = os.environ.get(VARIABLE)
-    return _limit.get() or (_bytes(text, VARIABLE) if text else None)
-
-
-def _bytes(value: int | str, name: str) -> int:
-    found = re.fullmatch(r"([\d.e+]+) ?([kmg]i?b)?", str(value).strip().lower())
+    if not text:
+        return None
+    found = re.fullmatch(r"([\d.e+]+) ?([kmg]i?b)?", text.strip().lower())
     try:
         amount = int(float(found[1]) * _UNITS[found[2] or ""]) if found else 0
     except (ValueError, OverflowError):
         amount = 0
     if amount <= 0:
-        raise ConfigError(f"{name} is {value!r}; give bytes, such as 2000000000, '500MB' or '2GiB'")
+        raise ConfigError(f"{VARIABLE} is {text!r}; give bytes, such as 2000000000, '500MB' or '2GiB'")
     return amount
 
 

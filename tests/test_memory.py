@@ -26,22 +26,17 @@ from sstorch.threads import FEW, listening, one_blas_thread, threads_for, torch_
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [(1000, 1000), ("2e6", 2_000_000), ("1.5GiB", 3 * 2**29), ("64 MiB", 2**26), ("5kb", 5000)],
+    [("1000", 1000), ("2e6", 2_000_000), ("1.5GiB", 3 * 2**29), ("64 MiB", 2**26), ("5kb", 5000)],
 )
-def test_bytes_and_their_units(text: int | str, expected: int) -> None:
-    with memory.memory(text):
-        assert memory.set_limit() == expected
-        with memory.memory(1):
-            assert memory.set_limit() == 1
-        assert memory.set_limit() == expected
+def test_bytes_and_their_units(text: str, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert memory.set_limit() is None
+    monkeypatch.setenv(memory.VARIABLE, text)
+    assert memory.set_limit() == expected
 
 
-@pytest.mark.parametrize("text", ["much", "", "-1", "5 parsecs", "inf"])
+@pytest.mark.parametrize("text", ["much", "0", "-1", "5 parsecs", "inf"])
 def test_what_is_no_number_of_bytes_raises(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match=r"memory is .*; give bytes"), memory.memory(text):
-        pass
-    monkeypatch.setenv(memory.VARIABLE, text or "0")
+    monkeypatch.setenv(memory.VARIABLE, text)
     with pytest.raises(ConfigError, match=f"{memory.VARIABLE} is .*; give bytes"):
         memory.at_once(1, 10)
 
@@ -52,13 +47,13 @@ def test_blocks_follow_the_limit_or_what_is_free(monkeypatch: pytest.MonkeyPatch
     assert [memory.at_once(*size) for size in ((10, 5000), (10, 500), (5000, 500))] == [100, 50, 1]
     monkeypatch.setenv(memory.VARIABLE, "6400")
     assert memory.at_once(10, 5000) == 20
-    with memory.memory(3200):  # nearer than the environment
-        assert memory.at_once(10, 5000) == 10
     memory._free.cache_clear()
 
 
 @pytest.mark.parametrize("estimator", [SurvivalRegression("weibull"), OptimalSurvivalTree(1)])
-def test_results_are_those_of_larger_blocks(estimator: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
+def test_results_are_those_of_larger_blocks(
+    estimator: SoftSurvivalTree, gbsg2: SurvivalData, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fitted, rows = estimator.fit(gbsg2.frame, (gbsg2.time, gbsg2.event)), gbsg2.subset(np.arange(200))
 
     def results() -> np.ndarray:
@@ -66,16 +61,16 @@ def test_results_are_those_of_larger_blocks(estimator: SoftSurvivalTree, gbsg2: 
         return np.concatenate([scores["value"], fitted.predict(gbsg2.frame)])
 
     expected = results()
-    with memory.memory("8MiB"):  # room for the curves, and for blocks of half the rows
-        np.testing.assert_allclose(results(), expected, rtol=1e-12)
+    monkeypatch.setenv(memory.VARIABLE, "8MiB")  # room for the curves, and for blocks of half the rows
+    np.testing.assert_allclose(results(), expected, rtol=1e-12)
 
 
-def test_a_limit_makes_grids_coarser_where_they_would_not_fit() -> None:
+def test_a_limit_makes_grids_coarser_where_they_would_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     times = np.arange(10_000.0)
     assert thinned(times, 1000) is times
     for limit, least, most in (("40MB", 500, 512), ("2MB", 240, 250)):
-        with memory.memory(limit):
-            assert least <= thinned(times, 1000).size <= most
+        monkeypatch.setenv(memory.VARIABLE, limit)
+        assert least <= thinned(times, 1000).size <= most
 
 
 def test_what_memory_cannot_hold_raises_before_it_begins(
@@ -91,11 +86,11 @@ def test_what_memory_cannot_hold_raises_before_it_begins(
             assert model.predict_survival_function(gbsg2.frame, times[:100]).shape == (686, 100)
     monkeypatch.setattr(memory, "_SMALL", 0)
     monkeypatch.setattr(memory, "resident_memory", lambda: 2**30)
-    expected = pytest.raises(ConfigError, match=r"4 splits take .* which 1.0 are in use: ")
-    with memory.memory("1025MiB"), expected:
+    monkeypatch.setenv(memory.VARIABLE, "1025MiB")
+    with pytest.raises(ConfigError, match=r"4 splits take .* which 1.0 are in use: "):
         cross_validate(tree, gbsg2, 3)
-    with memory.memory("1100MiB"):
-        tree.fit(gbsg2.frame, gbsg2.y)
+    monkeypatch.setenv(memory.VARIABLE, "1100MiB")
+    tree.fit(gbsg2.frame, gbsg2.y)
 
 
 def test_fits_and_predictions_of_few_rows_take_one_thread_of_torch(

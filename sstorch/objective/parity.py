@@ -68,12 +68,9 @@ def pair_weight(weight: Tensor) -> Tensor:
     return (weight * _others(weight)).sum(-1) / 2
 
 
-@dataclass(frozen=True)
-class Grid(Batched):
-    """Where the squared differences are summed."""
-
-    log_time: Tensor  # nodes in log model time, shape (R, Q)
-    measure: Tensor  # their weights >= 0, in original time units, shape (R, Q)
+# Where the squared differences are summed: nodes in log model time, and their weights >= 0, in original time
+# units, shape (R, Q) each.
+Grid = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -119,21 +116,18 @@ class CurveRows(Batched):
         step = max(1, -(-n_rows // _CENTRE_ROWS))
         return self.take(slice(0, n_rows, step)).curves(log_time).mean(-1)
 
-    def moments(self, grid: Grid) -> CurveMoments:
+    def moments(self, log_time: Tensor) -> CurveMoments:
         """Moments of the curves by group, chunk by chunk: only the curves of one are in memory."""
         # Chunks of many rows are computed once more for their gradient.
-        centre = self.centre(grid.log_time)
+        centre, n_nodes = self.centre(log_time), log_time.shape[1]
         transformed = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-        keep = (
-            not torch.is_grad_enabled()
-            or transformed
-            or self.linear.numel() * grid.log_time.shape[1] <= KEPT_ELEMENTS
-        )
+        few = self.linear.numel() * n_nodes <= KEPT_ELEMENTS
+        keep = few or transformed or not torch.is_grad_enabled()
         sums = [
-            _sums(part, grid.log_time, centre)
+            _sums(part, log_time, centre)
             if keep
-            else checkpoint(_sums, part, grid.log_time, centre, use_reentrant=False)
-            for part in self.chunks(grid.log_time.shape[1])
+            else checkpoint(_sums, part, log_time, centre, use_reentrant=False)
+            for part in self.chunks(n_nodes)
         ]
         first, second = (torch.stack(parts).sum(0) for parts in zip(*sums, strict=True))
         weight = self.member.sum(-1)
@@ -150,9 +144,10 @@ def _sums(rows: CurveRows, log_time: Tensor, centre: Tensor) -> tuple[Tensor, Te
 def pair_sum(rows: CurveRows, grid: Grid, frozen: CurveMoments | None = None) -> Tensor:
     """Integral over the grid of sum_{i, j of different groups} w_i w_j (S_i(t) - S_j(t))^2, (R,), >= 0."""
     # Each pair counts once; ``frozen`` holds the moments of further rows, constants.
-    moments = rows.moments(grid)
+    log_time, measure = grid
+    moments = rows.moments(log_time)
     moments = moments if frozen is None else moments.merge(frozen)
-    return (grid.measure * moments.pair_sums()).sum(-1)
+    return (measure * moments.pair_sums()).sum(-1)
 
 
 def _others(values: Tensor) -> Tensor:
@@ -177,9 +172,9 @@ class GroupParity(RowPenalty):
     measure: Tensor
 
     def __init__(self, rho: Tensor, grid: Grid, gates: Gates = "frozen") -> None:
-        super().__init__(rho.expand(len(grid.measure)))
-        self.register_buffer("log_time", grid.log_time)
-        self.register_buffer("measure", grid.measure)
+        super().__init__(rho.expand(len(grid[0])))
+        for name, values in zip(("log_time", "measure"), grid, strict=True):
+            self.register_buffer(name, values)
         self.trains_gates = gates == "relaxed"
 
     @override
@@ -198,7 +193,7 @@ class GroupParity(RowPenalty):
     @override
     def term(self, tree: SoftTree, sample: Sample, node: int, of_gates: bool) -> RowTerm:
         """See :meth:`RowPenalty.term`: rows outside I_s enter as frozen sums where leaves are trained."""
-        parts = tree.gate_parameters(), tree.leaf_parameters(), tree.family
+        gates, leaves, family = tree.gate_parameters(), tree.leaf_parameters(), tree.family
         with torch.no_grad():
             member, inside = membership(sample), visits(tree.topology, tree.apply_leaf(sample.x), node)
             factor = weight_in_step(sample.weight, sample.weight * inside)
@@ -206,16 +201,17 @@ class GroupParity(RowPenalty):
             grid = self._grid(member)
             if of_gates:
                 rows = sample.restrict(counted(sample))
-                return _GateParity(rows, mixed_rows(*parts, rows), grid, factor)
+                return _ParityTerm(rows, mixed_rows(gates, leaves, family, rows), grid, factor)
             rows, frozen = sample.restrict(inside & counted(sample)), None
             if node > 1:
-                everyone = routed_rows(*parts, sample)
-                frozen = replace(everyone, member=member * ~inside[:, None]).moments(grid)
+                everyone = routed_rows(gates, leaves, family, sample)
+                frozen = replace(everyone, member=member * ~inside[:, None]).moments(grid[0])
             leaf = tree.apply_leaf(rows.x)[:, None]  # which frozen gates do not change
-            return _LeafParity(rows, tree.family, leaf, membership(rows), grid, frozen, factor)
+            curves = _rows_of_leaf(leaves, family, rows, membership(rows), leaf)
+            return _ParityTerm(rows, curves, grid, factor, leaf, frozen)
 
     def _grid(self, like: Tensor) -> Grid:
-        return Grid(self.log_time.to(like), self.measure.to(like))
+        return self.log_time.to(like), self.measure.to(like)
 
     def _per_pair(self, weight: Tensor) -> Tensor:
         """Factor of the sum over pairs, given the weights of the groups (K, G)."""
@@ -224,38 +220,25 @@ class GroupParity(RowPenalty):
 
 
 @dataclass(frozen=True)
-class _LeafParity(RowTerm):
-    """The penalty as a function of the leaves, gates frozen."""
-
-    sample: Sample  # rows I_s of each problem
-    family: HazardFamily
-    leaf: Tensor  # of each row, shape (K, 1, M)
-    member: Tensor  # row weights by group, shape (K, G, M)
-    grid: Grid
-    frozen: CurveMoments | None  # of the rows outside I_s
-    factor: Tensor  # of the sum over pairs, shape (K,)
-
-    @override
-    def value(self, parameters: GateParameters | LeafParameters) -> Tensor:
-        assert isinstance(parameters, LeafParameters)
-        rows = _rows_of_leaf(parameters, self.family, self.sample, self.member, self.leaf)
-        return self.factor * pair_sum(rows, self.grid, self.frozen)
-
-
-@dataclass(frozen=True)
-class _GateParity(RowTerm):
-    """The relaxed penalty as a function of the gates, leaves frozen."""
+class _ParityTerm(RowTerm):
+    """The penalty as a function of the leaves, gates frozen, or the relaxed one of the gates."""
 
     sample: Sample
-    rows: CurveRows
+    curves: CurveRows  # of the sample, where the step began
     grid: Grid
     factor: Tensor  # of the sum over pairs, shape (K,)
+    leaf: Tensor | None = None  # of each row, (K, 1, M), where leaves are trained
+    frozen: CurveMoments | None = None  # of the rows outside I_s
 
     @override
     def value(self, parameters: GateParameters | LeafParameters) -> Tensor:
-        assert isinstance(parameters, GateParameters)
-        rows = replace(self.rows, probability=parameters.leaf_probability(self.sample.x))
-        return self.factor * pair_sum(rows, self.grid)
+        if isinstance(parameters, GateParameters):
+            rows = replace(self.curves, probability=parameters.leaf_probability(self.sample.x))
+        else:
+            assert self.leaf is not None
+            family, member = self.curves.family, self.curves.member
+            rows = _rows_of_leaf(parameters, family, self.sample, member, self.leaf)
+        return self.factor * pair_sum(rows, self.grid, self.frozen)
 
 
 def membership(sample: Sample) -> Tensor:
@@ -380,7 +363,7 @@ class L2Parity:
         measure = np.stack([np.pad(weight, (0, width - len(weight))) for _, weight in nodes])
         split = np.repeat(np.arange(len(times)), problems_of)
         parts = (log_time - np.asarray(log_scale)[:, None])[split], measure[split]
-        return GroupParity(rho, Grid(*map(torch.as_tensor, parts)), self.gates)
+        return GroupParity(rho, (torch.as_tensor(parts[0]), torch.as_tensor(parts[1])), self.gates)
 
 
 _legendre = lru_cache(maxsize=32)(roots_legendre)

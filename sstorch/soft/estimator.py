@@ -111,7 +111,7 @@ class SoftEstimator(TreeTexts, SurvivalEstimator):
             raise ConfigError(f"columns must be Columns(...), got {self.columns!r}")
         check_time_unit(self.time_unit)
         shared = {"device": self.device, "dtype": self.dtype, "seed": self._seed}
-        return self._penalties.of(self.penalties).get_params() | self.columns.get_params() | shared
+        return {**self._penalties.of(self.penalties).get_params(), **self.columns.get_params(), **shared}
 
     @property
     def _seed(self) -> int:

@@ -80,10 +80,8 @@ def test_folds_of_codes_are_those_of_indicators(indicators: pytest.MonkeyPatch) 
 def test_fit_beyond_memory_raises_before_rows_are_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
     frame, y = simulated(60, 20, seed=1)
     monkeypatch.setattr(memory, "_SMALL", 0)
-    with (
-        memory.memory("20kB"),
-        pytest.raises(ConfigError, match=r"60 rows with .* take .*fewer"),
-    ):
+    monkeypatch.setenv(memory.VARIABLE, "20kB")
+    with pytest.raises(ConfigError, match=r"60 rows with .* take .*fewer"):
         SurvivalRegression("weibull").fit(frame, y)
 
 
