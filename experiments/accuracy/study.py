@@ -135,7 +135,7 @@ SOFT = ("tree", "tree_if_needed", "soft", "soft_if_needed", "paper")
 def load(name: str, rows: int) -> SurvivalData:
     """A data set, or of more rows than so many a random sample; 0 takes all."""
     if name in LISTS["survset"].split():
-        data = SurvivalData.from_frame(read_survset(name), drop=["pid"], strict=False)
+        data = SurvivalData.from_frame(read_survset(name), drop=["pid"])
     else:
         data = load_dataset(name)
     if not 0 < rows < len(data):

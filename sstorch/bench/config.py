@@ -36,7 +36,6 @@ class DatasetConfig:
     event: str = "event"
     drop: list[str] = field(default_factory=list)  # columns that are not features
     read: Any = None  # options of pandas.read_csv and others, such as ``{sep: ";", decimal: ","}``
-    strict: bool = True  # error for suspicious columns, such as identifiers
     entry: str | None = None  # column of the entry times (left truncation)
     id: str | None = None  # column of the subjects, for several rows per subject
     event_value: str | None = None  # value of the event column for an event, such as ``yes``, or 2

@@ -16,7 +16,7 @@ from sstorch.bench.models import Fit, ScoredTree
 from sstorch.checks import has_method
 from sstorch.data import SurvivalData
 from sstorch.data.folds import Fold
-from sstorch.data.target import Groups
+from sstorch.data.survival_data import Groups
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.groups.validation import concordance_of_rows, count_groups
 from sstorch.metrics.evaluation import score

@@ -52,7 +52,6 @@ def load_file(
     event: str = "event",
     *,
     read: Mapping[str, Any] | None = None,
-    strict: bool = True,
     **options: Any,
 ) -> SurvivalData:
     """Read survival data from a file with a header and one row per subject, or several with `id`.
@@ -62,7 +61,6 @@ def load_file(
         time: Column of the times.
         event: Column of the event indicators, or with `causes` of the causes.
         read: Options of the function of pandas, as for :func:`read_file`.
-        strict: Raise an error for suspicious features, as :meth:`SurvivalData.from_frame` does.
         **options: Other options of :meth:`SurvivalData.from_frame`, such as `drop`, `entry` and `id`.
 
     Raises:
@@ -70,11 +68,11 @@ def load_file(
         ConfigError: An option is unknown.
 
     Warns:
-        DataWarning: Findings about the rows, as for :meth:`SurvivalData.from_frame`.
+        DataWarning: A column looks like an identifier or a leak of the outcome; see :class:`SurvivalData`.
     """
     frame = read_file(path, read)
     with named(os.path.expanduser(os.fspath(path))):
-        return SurvivalData.from_frame(frame, time, event, strict=strict, **options)
+        return SurvivalData.from_frame(frame, time, event, **options)
 
 
 def read_file(path: str | os.PathLike[str], read: Mapping[str, Any] | None = None) -> pd.DataFrame:

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import BoolArray, IntArray
-from sstorch.data.subjects import parse_subjects
 from sstorch.data.surv import Surv
 from sstorch.data.survival_data import SurvivalData
+from sstorch.data.target import parse_subjects
 from sstorch.exceptions import ConfigError, DataError
 
 

@@ -3,32 +3,24 @@
 The thresholds are constants here; on the named data sets there is no false finding.
 """
 
-import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-
 import numpy as np
 import pandas as pd
 from scipy.stats import spearmanr
 
 from sstorch._types import BoolArray, FloatArray
-from sstorch.checks import counted, names_text, rows_text
-from sstorch.data.columns import check_not_all_missing, is_wide, label
-from sstorch.exceptions import DataError, warn
+from sstorch.checks import counted, names_text
+from sstorch.data.columns import check_not_all_missing, is_wide, labels
+from sstorch.data.surv import Surv
+from sstorch.exceptions import DataError
 
 # A column of labels with more different ones than this share of the rows identifies rows, not groups.
 _IDENTIFYING = 0.75
 # Rows from which findings are no chance: labels, a share of missing values, a rank correlation; and whole
 # numbers that are far apart, of which fewer can differ by chance.
 _MIN_ROWS, _MIN_SCATTERED = 20, 100
-# Names of columns that identify subjects.
-_SUBJECT = re.compile(
-    r"(.*[ _.-])?id|(pid|pat|patient|subject|proband|fall)([ _.-]*(id|no|nr|num|number)[ .]*)?",
-    re.IGNORECASE,
-)
 _FEW_EVENTS = 10
 # Below this many different times a feature can equal the times by chance.
-_MIN_DISTINCT_TIMES = 10
+_MIN_DISTINCT = 10
 # Rank correlation with the times above which a column is a time, and the rows it is computed from at most.
 _OF_TIME, _MAX_RANKED = 0.99, 10_000
 # Share of the rows with, or without, events that a column may assign wrongly and still determine the event; a
@@ -36,122 +28,82 @@ _OF_TIME, _MAX_RANKED = 0.99, 10_000
 _WRONG, _FEW_VALUES, _MIN_VALUE = 0.01, 10, 5
 
 
-@dataclass(frozen=True)
-class Oddity:
-    """A finding and its remedy."""
-
-    text: str  # names column, rows and values
-    remedy: str
-    accident: bool = False  # hardly ever meant: an error in strict mode
-
-
-def report(oddities: Iterable[Oddity], strict: bool) -> None:
-    """Warn of oddities, each in a line; refuse accidents if ``strict``."""
-    found = list(oddities)
-    if strict and (accidents := [oddity for oddity in found if oddity.accident]):
-        texts = "; ".join(f"{oddity.text}: {oddity.remedy}" for oddity in accidents)
-        raise DataError(f"{texts}, drop=[NAME, ...], or if this is intended, keep columns with strict=False")
-    for oddity in found:
-        warn(f"{oddity.text}: {oddity.remedy}")
-
-
-def check_trainable(
-    frame: pd.DataFrame, time: FloatArray, event: BoolArray, weight: FloatArray, bounds: list[FloatArray]
-) -> None:
-    """Refuse rows that nothing can be learned from, or whose times, `bounds`, stand in a feature."""
+def check_trainable(frame: pd.DataFrame, y: Surv, time: FloatArray, weight: FloatArray) -> None:
+    """Refuse rows that nothing can be learned from, or whose features hold the outcome; times are (n,)."""
     if len(time) == 1:
         raise DataError("the data have one row; at least two are needed (n_samples = 1)")
-    if not event.any():
+    if not y.event.any():
         raise DataError(
-            f"all {len(event)} rows are censored: no event to learn from; "
-            "check the coding of the event column"
+            f"all {len(time)} rows are censored: no event to learn from; check the coding of the event column"
         )
-    if not all(times.any() for times in bounds[1:]):
+    if y.intervals is not None and not y.intervals.lower.any():
         raise DataError(
             "lower must be > 0 in some rows, got left-censored ones alone: no row was event-free at a known "
             "time, and the estimate is an event of every row at time zero"
         )
-    if not (event & (weight > 0)).any():
+    if not (y.event & (weight > 0)).any():
         raise DataError("every row with an event has sample_weight 0: no event to learn from")
     if len(distinct := np.unique(time[weight > 0])) == 1:
         value = f"{distinct[0]:g}" if distinct[0] else "zero"
         raise DataError(f"all times are {value}: a model of time cannot be fitted; check the time column")
     check_not_all_missing(frame[weight > 0])
-    if len(np.unique(time)) < _MIN_DISTINCT_TIMES:
-        return
-    for name in frame.columns:
-        if any(np.array_equal(frame[name].to_numpy(), times) for times in bounds):
-            raise DataError(f"feature {name!r} equals the follow-up time in every row; leave it out")
+    bounds = [time, *(y.intervals or ())]
+    known = [("the follow-up time", own) for own in bounds if len(np.unique(own)) >= _MIN_DISTINCT]
+    if y.entry is not None and np.ptp(y.entry):
+        known.append(("the entry time", y.entry))
+    subjects = labels(pd.Series([] if y.id is None else y.id))
+    for name, column in frame.items():
+        equal = [what for what, own in known if np.array_equal(column.to_numpy(), own)]
+        # Labels of whole columns are slow; that of the first row of a measurement differs already.
+        if np.array_equal(labels(column[:1]), subjects[:1]) and np.array_equal(labels(column), subjects):
+            equal = ["the subject"]
+        if equal:
+            raise DataError(f"column {str(name)!r} of X equals {equal[0]} in every row; drop it from X")
 
 
-def few_events(frame: pd.DataFrame, event: BoolArray) -> list[Oddity]:
+def few_events(frame: pd.DataFrame, event: BoolArray) -> list[str]:
     """Fewer than ten events, or fewer than the features have columns after encoding."""
     n_events = int(event.sum())
     if n_events < _FEW_EVENTS:
-        text = f"{counted(n_events, 'event')} in {len(event)} rows"
-        return [Oddity(text, "fewer than ten events have little information on features; collect more rows")]
+        remedy = "fewer than ten events have little information on features; collect more rows"
+        return [f"{counted(n_events, 'event')} in {len(event)} rows: {remedy}"]
     coded = [isinstance(kind, pd.CategoricalDtype) for kind in frame.dtypes]
     n_numeric = len(coded) - sum(coded)
     n_encoded = n_numeric + int(frame.loc[:, coded].nunique().sum())
     if n_encoded <= n_events or is_wide(n_numeric, len(frame)):
         return []
     remedy = "with few events many columns overfit; drop columns, or merge categories"
-    return [Oddity(f"{n_encoded} columns after encoding, but {n_events} events", remedy)]
+    return [f"{n_encoded} columns after encoding, but {n_events} events: {remedy}"]
 
 
-def constant_columns(frame: pd.DataFrame) -> list[Oddity]:
-    """Columns with one value only."""
-    constant = frame.columns[frame.nunique(dropna=False) == 1]
-    text = f"column {names_text(constant)} has the same value in every row"
-    return [Oddity(text, "leave it out", accident=True)] if len(constant) else []
-
-
-def odd_columns(frame: pd.DataFrame, time: FloatArray, event: BoolArray) -> list[Oddity]:
+def odd_columns(frame: pd.DataFrame, time: FloatArray, event: BoolArray) -> list[str]:
     """Features (n, p) that identify rows, determine the times or events (n,), or are mostly missing."""
-    found = [oddity for _, column in frame.items() for oddity in _of_column(column, time, event)]
+    texts = ((name, _oddity(column, time, event)) for name, column in frame.items())
+    found = [f"column {str(name)!r} {text}" for name, text in texts if text]
     share = frame.isna().mean()
     if len(frame) >= _MIN_ROWS and (mostly := share[share > 0.5]).size:
         shares = ", ".join(f"{part:.0%}" for part in mostly)
         text = f"column {names_text(mostly.index)} is missing in {shares} of the rows"
-        found.append(Oddity(text, "find out why, or leave it out", accident=True))
+        found.append(f"{text}: find out why, or leave it out")
     return found
 
 
-def _of_column(column: pd.Series, time: FloatArray, event: BoolArray) -> Iterator[Oddity]:
-    where, known = f"column {str(column.name)!r}", column.dropna()
-    n, n_rows = known.nunique(), len(known)
-    coded = isinstance(column.dtype, pd.CategoricalDtype)
-    whole = coded or bool((known == np.floor(known)).all())
-    if whole and _SUBJECT.fullmatch(str(column.name)) and _MIN_ROWS <= n < n_rows:
-        first = known[known.duplicated()].iloc[0]
-        yield Oddity(
-            f"{where} has {n} different values in {n_rows} rows, {label(first)!r} in "
-            f"{rows_text((column == first).to_numpy())}: rows of a subject are not independent",
-            "name it with id= if they follow each other in time; else keep one of them, or take standard "
-            "errors by cluster, and leave it out",
-            accident=True,
-        )
-    elif coded and n_rows >= _MIN_ROWS and n > _IDENTIFYING * n_rows:
-        text = f"{where} has {n} different values in {n_rows} rows, as an identifier has"
-        yield Oddity(text, "leave it out", accident=True)
-    elif (
-        whole
-        and not coded
-        and n == len(column) >= _MIN_ROWS
-        and (n >= _MIN_SCATTERED or known.max() - known.min() < 3 * n)
-    ):
-        text = f"{where} has a different whole number in every row, as an identifier has"
-        yield Oddity(text, "leave it out", accident=True)
-    else:
-        some = np.linspace(0, len(time) - 1, min(len(time), _MAX_RANKED)).astype(np.int64)
-        text = ""
-        if not coded and _orders(column.iloc[some].to_numpy(), time[some]):
-            text = f"orders the rows as the follow-up time does (rank correlation above {_OF_TIME:g})"
-        elif _determines(column if coded or n <= _FEW_VALUES else column.isna(), event):
-            text = "separates rows with events from rows without"
-        if text:
-            remedy = "it is probably known only afterwards: leave it out"
-            yield Oddity(f"{where} {text}", remedy, accident=True)
+def _oddity(column: pd.Series, time: FloatArray, event: BoolArray) -> str:
+    """What is odd of a feature, and the remedy; or no text."""
+    known, coded = column.dropna(), isinstance(column.dtype, pd.CategoricalDtype)
+    n = known.nunique()
+    if coded and len(known) >= _MIN_ROWS and n > _IDENTIFYING * len(known):
+        return f"has {n} different values in {len(known)} rows, as an identifier has: leave it out"
+    numbered = not coded and n == len(column) >= _MIN_ROWS and bool((known == np.floor(known)).all())
+    if numbered and (n >= _MIN_SCATTERED or known.max() - known.min() < 3 * n):
+        return "has a different whole number in every row, as an identifier has: leave it out"
+    remedy = "it is probably known only afterwards: leave it out"
+    some = np.linspace(0, len(time) - 1, min(len(time), _MAX_RANKED)).astype(np.int64)
+    if not coded and _orders(column.iloc[some].to_numpy(), time[some]):
+        return f"orders the rows as the follow-up time does (rank correlation above {_OF_TIME:g}): {remedy}"
+    if _determines(column if coded or n <= _FEW_VALUES else column.isna(), event):
+        return f"separates rows with events from rows without: {remedy}"
+    return ""
 
 
 def _orders(values: FloatArray, time: FloatArray) -> bool:

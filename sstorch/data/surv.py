@@ -16,14 +16,15 @@ from pandas.api import types as pdt
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_columns_exist, check_same_order, check_unique, check_weight, counted
 from sstorch.data.columns import folded, labels, row_labels, to_pandas
-from sstorch.data.subjects import continuations, parse_subjects
 from sstorch.data.target import (
     CauseNames,
     Intervals,
     cause_number,
+    continuations,
     known_causes,
     no_intervals,
     parse_causes,
+    parse_subjects,
     parse_target,
     read_bounds,
     time_of_rows,

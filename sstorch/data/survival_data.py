@@ -6,6 +6,7 @@ import hashlib
 import warnings
 from collections.abc import Iterable
 from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -14,22 +15,25 @@ import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_columns_exist, check_same_order, check_weight, counted, wording
-from sstorch.data.columns import clean_features
-from sstorch.data.oddities import check_trainable, constant_columns, few_events, odd_columns, report
-from sstorch.data.subjects import check_histories, check_no_roles_left, continuations, parse_subjects
+from sstorch.data.columns import clean_features, labels, row_labels, vocabulary
+from sstorch.data.oddities import check_trainable, few_events, odd_columns
 from sstorch.data.surv import OutcomeType, Surv, as_surv, without_outcome
 from sstorch.data.target import (
-    Groups,
     Intervals,
     cause_number,
     check_all_occur,
+    check_histories,
+    continuations,
     known_causes,
     no_intervals,
-    parse_groups,
+    parse_subjects,
     positive_times,
 )
 from sstorch.data.time_unit import check_time_unit
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import ConfigError, DataError, warn
+
+# A column with more values than this is a measurement, not a group.
+_MAX_GROUPS = 20
 
 
 class SurvivalData:
@@ -100,58 +104,39 @@ class SurvivalData:
     ) -> None:
         self.time_unit = check_time_unit(time_unit)
         with wording(rows=X):
-            X = without_outcome(X, y)
-            outcome = as_surv(y)
-            self._read(X, outcome, sample_weight, require_events, zero_time)
-        if sensitive is not None:
-            check_same_order(X=X, y=outcome, sensitive=sensitive)
-            grouped = self.with_sensitive(sensitive)
-            self.frame, self.groups = grouped.frame, grouped.groups
-
-    def _read(
-        self,
-        X: object,
-        y: Surv,
-        sample_weight: object = None,
-        require_events: bool = True,
-        zero_time: float | None = None,
-        strict: bool = False,
-    ) -> None:
-        """Take over features and outcome; odd features of training rows are reported, or refused."""
-        frame = self.frame = clean_features(X)
-        n = len(frame)
-        if n != len(y):
-            raise DataError(f"X has {n} rows but y has {len(y)}; give one outcome for every row")
-        if n == 0:
-            raise DataError("the data have no rows")
-        check_same_order(X=X, y=y, sample_weight=sample_weight)
-        if sample_weight is not None and y.weight is not None:
-            raise ConfigError("sample_weight and y both have weights; leave one of them out")
-        weight = check_weight(y.weight if sample_weight is None else sample_weight, n)
-        self.sample_weight = np.ones(n) if weight is None else weight
-        self.outcome_type, self.cause, self.causes = y.outcome_type, y.cause.copy(), y.causes
-        self.entry = np.zeros(n) if y.entry is None else y.entry.copy()
-        time = y.right_censored("the data")[0] if y.intervals is None else y.intervals.middle
-        if y.intervals is not None and y.intervals.censored.any():
-            self.intervals = y.intervals
-        if require_events:
-            if self.causes is not None:
-                check_all_occur(self.cause, self.causes, self.sample_weight)
-            check_trainable(frame, time, self.event, self.sample_weight, [time, *(self.intervals or ())])
-        self.nominal_time, self.zero_time = positive_times(time, self.event, zero_time)
-        self._unobserved = (time == 0) & ~self.event
-        if self.intervals is not None:
-            self.intervals = self.intervals.moved((time == 0) & self.event, self.nominal_time)
-        if y.id is not None:
-            self.subject, ids = parse_subjects(y.id, n)
-            # Rows that are only scored may be any part of a history.
-            check_histories(self.subject, ids, self.entry, time, self.event, whole=require_events)
-        if not require_events:
-            return
-        if y.type in ("counting", "competing counting"):
-            check_no_roles_left(frame, y.id, self.entry)
-        found = odd_columns(frame, self.nominal_time, self.event)
-        report([*constant_columns(frame), *found] if strict else found, strict)
+            features, y = without_outcome(X, y), as_surv(y)
+            frame = self.frame = clean_features(features)
+            n = len(frame)
+            if n != len(y):
+                raise DataError(f"X has {n} rows but y has {len(y)}; give one outcome for every row")
+            if n == 0:
+                raise DataError("the data have no rows")
+            check_same_order(X=X, y=y, sample_weight=sample_weight, sensitive=sensitive)
+            if sample_weight is not None and y.weight is not None:
+                raise ConfigError("sample_weight and y both have weights; leave one of them out")
+            weight = check_weight(y.weight if sample_weight is None else sample_weight, n)
+            self.sample_weight = np.ones(n) if weight is None else weight
+            self.outcome_type, self.cause, self.causes = y.outcome_type, y.cause.copy(), y.causes
+            self.entry = np.zeros(n) if y.entry is None else y.entry.copy()
+            time = y.right_censored("the data")[0] if y.intervals is None else y.intervals.middle
+            if y.id is not None:
+                self.subject, ids = parse_subjects(y.id, n)
+                # Rows that are only scored may be any part of a history.
+                check_histories(self.subject, ids, self.entry, time, self.event, whole=require_events)
+            if require_events:
+                if self.causes is not None:
+                    check_all_occur(self.cause, self.causes, self.sample_weight)
+                check_trainable(frame, y, time, self.sample_weight)
+            self.nominal_time, self.zero_time = positive_times(time, self.event, zero_time)
+            self._unobserved = (time == 0) & ~self.event
+            if y.intervals is not None and y.intervals.censored.any():
+                self.intervals = y.intervals.moved((time == 0) & self.event, self.nominal_time)
+            if sensitive is not None:
+                grouped = self.with_sensitive(sensitive)
+                self.frame, self.groups = grouped.frame, grouped.groups
+            if require_events:
+                for text in odd_columns(frame, self.nominal_time, self.event):
+                    warn(text)
 
     @classmethod
     def from_frame(
@@ -161,41 +146,28 @@ class SurvivalData:
         event: str | None = "event",
         *,
         drop: Iterable[str] = (),
-        strict: bool = False,
         time_unit: str | None = None,
         **outcome: Any,
     ) -> Self:
         """Create data from a frame with the outcome as in `Surv.of`; other columns are features.
-
-        Problems of the rows are reported as for the class.
 
         Args:
             frame: One row per subject, or with `id` several start-stop rows per subject.
             time: Column of the times.
             event: Column of the event indicators, or with `causes` of the causes.
             drop: Columns that are not features, such as identifiers.
-            strict: Raise an error for suspicious features: constant or mostly missing columns, identifiers,
-                leaks of the time or the event.
             time_unit: Unit of the times used in texts and figures, such as ``"days"``.
             **outcome: Other columns and options of `Surv.of`.
 
         Raises:
             DataError: A column does not exist, or the data are invalid.
-            ConfigError: As `Surv.of`; `drop` and the columns of the outcome overlap.
+            ConfigError: As `Surv.of`.
         """
-        dropped = {drop} if isinstance(drop, str) else set(drop)
-        names = list(map(str, frame.columns))
+        dropped, names = {drop} if isinstance(drop, str) else set(drop), list(map(str, frame.columns))
         check_columns_exist(sorted(dropped), names)
-        data = cls.__new__(cls)
-        data.time_unit = check_time_unit(time_unit)
         with wording(frame):
-            frame = frame.reset_index(drop=True)
             y = Surv.of(frame, time, event, **outcome)
-            if both := dropped & {str(column.name) for column in (y.source or {}).values()}:
-                raise ConfigError(f"column {min(both)!r} is both the target and to be dropped")
-            X = without_outcome(frame.loc[:, [name not in dropped for name in names]], y)
-            data._read(X, y, strict=strict)
-        return data
+            return cls(frame.loc[:, [name not in dropped for name in names]], y, time_unit=time_unit)
 
     def with_sensitive(self, sensitive: object) -> Self:
         """Return the rows with sensitive groups (n,), or those of a named feature, which then is none."""
@@ -363,7 +335,8 @@ class SurvivalData:
 
     def warn_of_few_events(self) -> None:
         """Warn before fitting about fewer than ten events, or fewer events than encoded columns."""
-        report(few_events(self.frame, self.event), strict=False)
+        for text in few_events(self.frame, self.event):
+            warn(text)
 
     # ------------------------------------------------------------------ text
 
@@ -412,3 +385,51 @@ def on_training_rows(model: Any, X: Any, y: object) -> bool:
     with warnings.catch_warnings():  # of the rows, which those of the predictions repeat
         warnings.simplefilter("ignore")
         return bool(fingerprint(fitted._rows(X, y)) == known)
+
+
+# ---------------------------------------------------------------------- sensitive groups
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Sensitive groups of rows."""
+
+    name: str  # of the sensitive column
+    labels: tuple[str, ...]  # names of the G groups; a subset of the rows keeps all
+    codes: IntArray  # group of each row, 0 .. G - 1, (n,)
+
+    @property
+    def counts(self) -> IntArray:
+        """Rows of each group, shape (G,)."""
+        return np.bincount(self.codes, minlength=len(self.labels))
+
+    def subset(self, index: IntArray) -> Groups:
+        """The groups of the rows at positions ``index``."""
+        return replace(self, codes=self.codes[index])
+
+    def check_pairs(self, weight: FloatArray, where: str) -> None:
+        """Check that at least two groups have rows with weight; the message begins with ``where``."""
+        present = np.unique(self.codes[weight > 0])
+        if len(present) < 2:
+            only = self.labels[present[0]] if len(present) else "none"
+            raise DataError(
+                f"{where} are all of one group, {self.name}={only}: there is no other group to compare with; "
+                "use more rows, other folds, or no fairness penalty"
+            )
+
+
+def parse_groups(values: object, n: int, name: str = "sensitive") -> Groups:
+    """Groups of rows: text, numbers, booleans or categories, (n,), 2 to 20; a Series has its own name."""
+    column = row_labels(values, n, "sensitive")
+    name, words = name if column.name is None else str(column.name), labels(column)
+    present = set(words)
+    names = [value for value in vocabulary(column) if value in present]
+    if len(names) < 2:
+        raise DataError(f"sensitive column {name!r} is {names[0]} in every row; two groups are needed")
+    if len(names) > _MAX_GROUPS:
+        raise DataError(
+            f"sensitive column {name!r} has {len(names)} different values; at most {_MAX_GROUPS} groups can "
+            "be compared: cut it into a few, for instance with pd.cut"
+        )
+    code = {value: number for number, value in enumerate(names)}
+    return Groups(name, tuple(names), np.array([code[word] for word in words], dtype=np.int64))

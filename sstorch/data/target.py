@@ -1,9 +1,8 @@
-"""What is given as y, read: times, events, causes, entry times, bounds of intervals, sensitive groups."""
+"""What is given as y, read: times, events, causes, entry times, bounds of intervals, subjects."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,8 +36,6 @@ from sstorch.exceptions import ConfigError, DataError, warn
 
 _REMOVE = "correct or remove these rows"
 _CAUSES = "If the values are competing causes, give Surv(time, cause, causes=...)"
-# A column with more values than this is a measurement, not a group.
-_MAX_GROUPS = 20
 # Times that differ by less, relative to their size, differ by rounding.
 ROUNDING = 1e-9
 
@@ -301,52 +298,7 @@ def positive_times(time: FloatArray, event: BoolArray, value: float | None) -> t
     return np.where(zero, value, time), value
 
 
-# ---------------------------------------------------------------------- sensitive groups
-
-
-@dataclass(frozen=True)
-class Groups:
-    """Sensitive groups of rows."""
-
-    name: str  # of the sensitive column
-    labels: tuple[str, ...]  # names of the G groups; a subset of the rows keeps all
-    codes: IntArray  # group of each row, 0 .. G - 1, (n,)
-
-    @property
-    def counts(self) -> IntArray:
-        """Rows of each group, shape (G,)."""
-        return np.bincount(self.codes, minlength=len(self.labels))
-
-    def subset(self, index: IntArray) -> Groups:
-        """The groups of the rows at positions ``index``."""
-        return replace(self, codes=self.codes[index])
-
-    def check_pairs(self, weight: FloatArray, where: str) -> None:
-        """Check that at least two groups have rows with weight; the message begins with ``where``."""
-        present = np.unique(self.codes[weight > 0])
-        if len(present) < 2:
-            only = self.labels[present[0]] if len(present) else "none"
-            raise DataError(
-                f"{where} are all of one group, {self.name}={only}: there is no other group to compare with; "
-                "use more rows, other folds, or no fairness penalty"
-            )
-
-
-def parse_groups(values: object, n: int, name: str = "sensitive") -> Groups:
-    """Groups of rows: text, numbers, booleans or categories, (n,), 2 to 20; a Series has its own name."""
-    column = row_labels(values, n, "sensitive")
-    name, words = name if column.name is None else str(column.name), labels(column)
-    present = set(words)
-    names = [value for value in vocabulary(column) if value in present]
-    if len(names) < 2:
-        raise DataError(f"sensitive column {name!r} is {names[0]} in every row; two groups are needed")
-    if len(names) > _MAX_GROUPS:
-        raise DataError(
-            f"sensitive column {name!r} has {len(names)} different values; at most {_MAX_GROUPS} groups can "
-            "be compared: cut it into a few, for instance with pd.cut"
-        )
-    code = {value: number for number, value in enumerate(names)}
-    return Groups(name, tuple(names), np.array([code[word] for word in words], dtype=np.int64))
+# ---------------------------------------------------------------------- causes
 
 
 # Values of a column of causes: their names by value or number, or "auto".
@@ -453,3 +405,57 @@ def check_all_occur(cause: IntArray, names: Sequence[str], weight: FloatArray) -
         raise DataError(
             f"every row with cause {names_text(lost)} has sample_weight 0: no event to learn from"
         )
+
+
+# ---------------------------------------------------------------------- subjects of several rows
+
+
+def parse_subjects(id: object, n: int) -> tuple[IntArray, list[object]]:
+    """Subject of each row, (n,), 0 .. P - 1 in the order in which they first appear, and their ids."""
+    codes, ids = pd.factorize(row_labels(id, n, "id").astype(object))
+    return codes.astype(np.int64), list(ids)
+
+
+def check_histories(
+    subject: IntArray,
+    ids: Sequence[object],
+    entry: FloatArray,
+    time: FloatArray,
+    event: BoolArray,
+    whole: bool = True,
+) -> None:
+    """Refuse rows of a subject that overlap or, where histories are `whole`, follow an event."""
+    order = np.lexsort((entry, subject))
+    one, other = order[:-1], order[1:]
+    follows = subject[one] == subject[other]
+    one, other = one[follows], other[follows]
+
+    def rows(pairs: BoolArray) -> str:
+        k, n_pairs = int(pairs.argmax()), int(pairs.sum())
+        both = np.isin(np.arange(len(subject)), [one[k], other[k]])
+        more = f" ({n_pairs} such pairs)" if n_pairs > 1 else ""
+        return f"{rows_text(both)} of id {ids[subject[one[k]]]!r}{more}"
+
+    if (overlap := entry[other] < time[one]).any():
+        raise DataError(
+            f"{rows(overlap)} overlap: a row lasts from its entry to its time, and the next row of the "
+            "subject begins at that time or later; if they are different subjects, give them different ids"
+        )
+    if whole and (after := event[one]).any():
+        raise DataError(
+            f"{rows(after)}: a row comes after an event, which ends a history; recurrent events are not "
+            "supported: keep the rows up to the first"
+        )
+
+
+def continuations(
+    subject: IntArray, entry: FloatArray, time: FloatArray, event: BoolArray, *same: npt.NDArray[Any]
+) -> tuple[IntArray, BoolArray]:
+    """Order of rows by subject and entry, (n,), and whether each goes on with the next one, (n - 1,)."""
+    # It does without an event or gap between them, if values of `same`, (n,) each, are equal.
+    order = np.lexsort((entry, subject))
+    one, other = order[:-1], order[1:]
+    goes_on = (entry[other] == time[one]) & ~event[one]
+    for values in (subject, *same):
+        goes_on &= values[one] == values[other]
+    return order, goes_on

@@ -1,4 +1,4 @@
-"""The unit of times, and round times to speak of in it."""
+"""The unit of times, round times to speak of in it, and words for rows of subjects."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import FloatArray
+from sstorch.checks import counted
 from sstorch.exceptions import ConfigError
 
 # Round times by unit; below and above them, and in other units, numbers of one digit.
@@ -20,6 +21,8 @@ _SPOKEN: dict[str, tuple[float, ...]] = {
 _FIRST_DIGITS = (1, 2, 3, 5, 7)
 # The last is near the end of follow-up, with enough rows at risk for an estimate.
 HORIZON_SHARES = (0.25, 0.5, 0.9)
+# Condition under which one row of a model with time-varying covariates determines survival from time zero.
+CONSTANT_COVARIATES = "if the covariates stay as in the row"
 
 
 def check_time_unit(value: object) -> str | None:
@@ -41,6 +44,11 @@ def duration(value: float, unit: str | None) -> str:
 def median_text(median: float, unit: str | None) -> str:
     """A median in words, with its unit if that is known: ``"median 1 year"``, ``"median not reached"``."""
     return f"median {duration(median, unit)}" if math.isfinite(median) else "median not reached"
+
+
+def rows_of_subjects(rows: float, subjects: float | None) -> str:
+    """Number of rows in words, with that of their subjects; None if each subject has one row."""
+    return counted(rows, "row") + ("" if subjects is None else f" of {counted(subjects, 'subject')}")
 
 
 def round_horizons(

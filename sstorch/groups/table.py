@@ -15,10 +15,8 @@ from sstorch._version import __version__
 from sstorch.base import check_times
 from sstorch.checks import check_choice, check_integer, check_tree
 from sstorch.data import SurvivalData
-from sstorch.data.oddities import Oddity
-from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.data.target import steps_up_to
-from sstorch.data.time_unit import duration, median_text, round_horizons
+from sstorch.data.time_unit import CONSTANT_COVARIATES, duration, median_text, round_horizons
 from sstorch.deploy.calculator import PAGE_TEXTS
 from sstorch.document import Block, Code, Document, Section, as_table, number, to_html, to_markdown
 from sstorch.exceptions import ConfigError, DataError
@@ -335,7 +333,7 @@ def _short(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def groups_without_events(group: IntArray, data: SurvivalData) -> list[Oddity]:
+def groups_without_events(group: IntArray, data: SurvivalData) -> list[str]:
     """Name groups, (n,), without events in which the hazard of all rows would give 20 or more."""
     entry = data.entry if data.entry.any() else None
     sets = risk_sets(Observed(data.nominal_time, data.event, entry))
@@ -345,11 +343,8 @@ def groups_without_events(group: IntArray, data: SurvivalData) -> list[Oddity]:
     expected = np.bincount(group, to_end - to_entry)
     events, rows = np.bincount(group, data.event), np.bincount(group)
     return [
-        Oddity(
-            f"group {k} has no event in {rows[k]} rows, where the hazard of all rows would give "
-            f"{expected[k]:.0f}",
-            "make sure that the columns that divide the rows are known at time zero",
-        )
+        f"group {k} has no event in {rows[k]} rows, where the hazard of all rows would give "
+        f"{expected[k]:.0f}: make sure that the columns that divide the rows are known at time zero"
         for k in np.flatnonzero((events == 0) & (expected >= _EXPECTED))
     ]
 

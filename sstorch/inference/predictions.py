@@ -18,8 +18,7 @@ from sstorch._types import FloatArray
 from sstorch.base import check_times
 from sstorch.checks import check_choice, check_same_order, check_share, check_truncation
 from sstorch.data.design_matrix import dense
-from sstorch.data.oddities import Oddity, report
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import ConfigError, DataError, warn
 from sstorch.fitted import FittedTree
 from sstorch.fitted.incidence import panels_before
 from sstorch.inference.covariance import FitCovariance, Inferable, covariance_of, linear_parts
@@ -230,7 +229,7 @@ def predict(
         if unsure:
             text = f"the path of {unsure} of {len(x)} rows has a probability below {_SURE:g}"
             remedy = "their confidence limits take it as given and are too narrow; see predict_leaf_proba"
-            report([Oddity(text, remedy)], strict=False)
+            warn(f"{text}: {remedy}")
     return quantity.intervals(quantity.deviations(x), level, index)
 
 

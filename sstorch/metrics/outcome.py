@@ -14,9 +14,8 @@ import pandas as pd
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_integer, check_same_order, check_weight
 from sstorch.data import Surv
-from sstorch.data.subjects import parse_subjects
 from sstorch.data.surv import as_surv
-from sstorch.data.target import cause_number
+from sstorch.data.target import cause_number, parse_subjects
 from sstorch.exceptions import DataError, named
 from sstorch.metrics.checks import check_cause, check_time
 

@@ -18,8 +18,8 @@ from matplotlib.patheffects import Normal, Stroke
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_same_order, check_weight
 from sstorch.data import Surv
-from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.data.surv import outcome_of
+from sstorch.data.time_unit import CONSTANT_COVARIATES
 from sstorch.exceptions import DataError
 from sstorch.metrics import KaplanMeier
 

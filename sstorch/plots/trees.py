@@ -15,9 +15,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import check_tree, counted
-from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.data.target import steps_up_to
-from sstorch.data.time_unit import duration, round_horizons
+from sstorch.data.time_unit import CONSTANT_COVARIATES, duration, round_horizons
 from sstorch.exceptions import ConfigError
 from sstorch.metrics.censoring import followed_to
 from sstorch.plots.figures import ObservedGroups, colour_of, dark

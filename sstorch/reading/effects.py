@@ -20,8 +20,7 @@ from sstorch.checks import check_columns_exist, check_integer, check_share, name
 from sstorch.data import Preprocessor
 from sstorch.data.columns import labels, numeric_values
 from sstorch.data.design_matrix import dense
-from sstorch.data.subjects import CONSTANT_COVARIATES
-from sstorch.data.time_unit import median_text
+from sstorch.data.time_unit import CONSTANT_COVARIATES, median_text
 from sstorch.exceptions import DataError
 from sstorch.fitted.tree import FittedTree
 from sstorch.inference.covariance import HazardCovariance, covariance_of

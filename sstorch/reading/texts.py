@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 
 from sstorch.checks import counted, sentence_case
-from sstorch.data.subjects import CONSTANT_COVARIATES, rows_of_subjects
-from sstorch.data.time_unit import duration, median_text
+from sstorch.data.time_unit import CONSTANT_COVARIATES, duration, median_text, rows_of_subjects
 from sstorch.fitted.tree import FittedTree
 from sstorch.groups.table import groups_text, shown_table, survival_texts
 from sstorch.nn import SoftTree

@@ -22,7 +22,6 @@ from sstorch.base import restored
 from sstorch.checks import check_device, wording
 from sstorch.data import Schema, SurvivalData
 from sstorch.data.design_matrix import RowFeatures
-from sstorch.data.oddities import report
 from sstorch.data.surv import OutcomeType
 from sstorch.data.time_unit import check_time_unit, round_horizons
 from sstorch.exceptions import ConfigError, named, warn
@@ -178,7 +177,8 @@ class SoftEstimator(TreeTexts, SurvivalEstimator):
         data, settings = data.followed().joined(), self._batch_settings()
         if isinstance(settings.teacher, Teacher):
             settings = replace(settings, teacher=settings.teacher.fitted_to(data))
-        report(rare_causes(data), strict=False)
+        for text in rare_causes(data):
+            warn(text)
         callbacks = [*callbacks, *([ProgressBar()] if self.verbose else [])]
         batch, encoded = train_encoded([data], settings, None, callbacks, checkpoint)
         return self._adopt_best(batch, data, 0, encoded.of_split(0))
@@ -198,9 +198,11 @@ class SoftEstimator(TreeTexts, SurvivalEstimator):
             )
         tree = self.tree_
         self.covariance_ = replace(batch.covariance, terms=term_facts(tree.preprocessor, data.frame))
-        report(groups_without_events(tree.apply(x), data), strict=False)
+        for text in groups_without_events(tree.apply(x), data):
+            warn(text)
         if self._penalties.of(self.penalties).ridge == 0:
-            report(separation(tree.preprocessor, x, data), strict=False)
+            for text in separation(tree.preprocessor, x, data):
+                warn(text)
         # Curves before the first entry are extrapolated.
         for text in self.late_fit_ if data.entry.any() else ():
             warn(text)

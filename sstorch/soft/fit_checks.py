@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from sstorch.data import Preprocessor, SurvivalData
 from sstorch.data.design_matrix import DesignMatrix, RowFeatures
-from sstorch.data.oddities import Oddity, few_events
+from sstorch.data.oddities import few_events
 
 # Deviations of features on [0, 1] that are rounding.
 _ZERO = 1e-9
 
 
-def rare_causes(data: SurvivalData) -> list[Oddity]:
+def rare_causes(data: SurvivalData) -> list[str]:
     """Causes that compete and have fewer than ten events, or fewer than encoded columns."""
     causes = () if data.causes is None else data.cause_names
     return [
-        replace(each, text=f"cause {name}: {each.text}")
+        f"cause {name}: {text}"
         for name in causes
-        for each in few_events(data.frame, data.of_cause(name).event)
+        for text in few_events(data.frame, data.of_cause(name).event)
     ]
 
 
-def separation(preprocessor: Preprocessor, x: RowFeatures, data: SurvivalData) -> list[Oddity]:
+def separation(preprocessor: Preprocessor, x: RowFeatures, data: SurvivalData) -> list[str]:
     """Name features that separate rows without an event from all events: their estimates are infinite."""
     # They are constant among the events and to one side of it in some censored rows, such as a level without
     # events. Features of curves have a penalty of their own.
@@ -54,5 +52,5 @@ def separation(preprocessor: Preprocessor, x: RowFeatures, data: SurvivalData) -
                 separated |= moved
                 of = f"cause {name}: " * bool(name)
                 text = f"{of}{feature_name!r} separates {count} rows without an event from all events"
-                found.append(Oddity(f"{text}: no finite estimate exists", remedy))
+                found.append(f"{text}: no finite estimate exists: {remedy}")
     return found

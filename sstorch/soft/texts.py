@@ -16,8 +16,8 @@ from sstorch._types import FloatArray
 from sstorch.checks import sentence_case
 from sstorch.data import Preprocessor, SurvivalData
 from sstorch.data.design_matrix import RowFeatures
-from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.data.surv import OutcomeType
+from sstorch.data.time_unit import CONSTANT_COVARIATES
 from sstorch.deploy.calculator import PageNode
 from sstorch.deploy.exports import Deployed
 from sstorch.deploy.expression import Formula

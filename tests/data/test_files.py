@@ -49,16 +49,20 @@ def excel(decimal: str = ",") -> str:
     return "\ufeff" + COHORT.to_csv(index=False, sep=";", decimal=decimal, lineterminator="\r\n")
 
 
-Case = tuple[str, str, Any, tuple[str, ...], dict[str, Any]]
+Case = tuple[str, Any, tuple[str, ...], dict[str, Any]]
 
 
-def refused(content: Any, *words: str, lenient: str = "refused", **options: Any) -> Case:
-    """What is said of a file, how it is read, and the outcome, with ``strict=False`` as well."""
-    return "refused", lenient, content, words, options
+def refused(content: Any, *words: str, **options: Any) -> Case:
+    """The outcome, a file, what is said of it, and how it is read."""
+    return "refused", content, words, options
+
+
+def warned(content: Any, *words: str) -> Case:
+    return "warned", content, words, {}
 
 
 def accepted(content: Any, **options: Any) -> Case:
-    return "accepted", "accepted", content, (), options
+    return "accepted", content, (), options
 
 
 SEMICOLON = {"sep": ";"}
@@ -67,14 +71,9 @@ FILES: dict[str, Case] = {
     "blanks and quotes": accepted(CSV.replace(",", " , ").replace("age", '"age"')),
     "encoded": accepted(CSV.encode("utf-16"), read={"encoding": "utf-16"}),
     # identifiers and columns that tell the outcome
-    "numbered subjects": refused(
-        cohort(id=np.arange(N)), "'id' has a different whole number", "leave it out, drop=[", lenient="warned"
-    ),
-    "the time itself": refused(cohort(copy=COHORT["time"]), "'copy' equals the follow-up time"),
-    "one value only": refused(cohort(site=1), "'site' has the same value in every row", lenient="accepted"),
-    "mostly missing": refused(
-        cohort(rare=[1.5, 2.5] + [None] * 58), "'rare' is missing in 97% of the rows", lenient="warned"
-    ),
+    "numbered subjects": warned(cohort(id=np.arange(N)), "'id' has a different whole number"),
+    "the time itself": refused(cohort(copy=COHORT["time"]), "'copy' of X equals the follow-up time"),
+    "mostly missing": warned(cohort(rare=[1.5, 2.5] + [None] * 58), "'rare' is missing in 97% of the rows"),
     # codes for missing values
     "-999 in ages, said": accepted(cohort(age=some("age", {3: -999, 9: -999})), read={"na_values": [-999]}),
     "unknown among numbers": refused(
@@ -82,7 +81,7 @@ FILES: dict[str, Case] = {
         "na_values=[CODE]"
     ),
     # events
-    "nine events": ("warned", "warned", cohort(event=[1] * 9 + [0] * 51), ("9 events in 60 rows",), {}),
+    "nine events": warned(cohort(event=[1] * 9 + [0] * 51), "9 events in 60 rows"),
     "events in words, said": accepted(cohort(event=["yes", "no"] * 30), event_value="yes"),
     "a word for events that is not there": refused(
         cohort(event=["yes", "no"] * 30), "is 'yess' in no row", "Did you mean 'yes'?", event_value="yess"
@@ -136,15 +135,14 @@ def outcome(read: Callable[[], SurvivalData]) -> tuple[str, str]:
 
 @pytest.mark.parametrize("name", FILES)
 def test_no_file_is_wrong_in_silence(name: str, tmp_path: Path) -> None:
-    strictly, lenient, content, words, options = FILES[name]
+    expected, content, words, options = FILES[name]
     path = write(tmp_path, content)
-    for strict, expected in ((True, strictly), (False, lenient)):
-        found, text = outcome(lambda strict=strict: load_file(path, **options, strict=strict))  # type: ignore[misc]
-        assert found == expected, text
-        assert not strict or len(text.splitlines()) == (expected != "accepted"), text
-        assert "0-based" not in text
-        assert found != "refused" or text.startswith(f"{path}: ")
-        assert expected != strictly or all(word in text for word in words), text
+    found, text = outcome(lambda: load_file(path, **options))
+    assert found == expected, text
+    assert len(text.splitlines()) == (expected != "accepted"), text
+    assert "0-based" not in text
+    assert found != "refused" or text.startswith(f"{path}: ")
+    assert all(word in text for word in words), text
 
 
 def _sav(frame: pd.DataFrame, path: Path) -> None:
@@ -264,7 +262,7 @@ def test_missing_values_and_the_word_none(tmp_path: Path) -> None:
     typed = {"na_values": [-9], "dtype": {"time": float}}  # pandas makes the values
     of_age = ({"na_values": {"age": code}} for code in (-9, "-9", ["-9"]))
     for read, missing in (({}, 2), ({"na_values": [-9]}, 3), *((each, 3) for each in of_age), (typed, 3)):
-        frame = load_file(path, strict=False, read=read).frame
+        frame = read_file(path, read)
         assert frame["age"].isna().sum() == missing
         assert frame["therapy"].astype(object).tolist()[:2] == ["None", "yes"]
         assert frame["therapy"].isna().tolist() == [False, False, True, False]
@@ -280,5 +278,5 @@ def test_options_of_missing_values_and_dates_are_those_of_pandas(tmp_path: Path)
 
 def test_long_identifiers_keep_their_digits(tmp_path: Path) -> None:
     rows = "".join(f"12345678901234567890{i},{i},{i + 1},1,{i * i + 3}\n" for i in range(3))
-    data = load_file(write(tmp_path, f"id,entry,time,event,x\n{rows}"), entry="entry", id="id", strict=False)
+    data = load_file(write(tmp_path, f"id,entry,time,event,x\n{rows}"), entry="entry", id="id")
     assert data.subject.tolist() == [0, 1, 2]

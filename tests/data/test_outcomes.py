@@ -299,9 +299,9 @@ def test_subjects_and_entry_times_left_among_the_features_raise() -> None:
     X, text, order = frame[["x", "pid"]], frame["pid"].map("p{}".format), rng.permutation(90)
     for given, id in ((X, frame["pid"]), (X.assign(pid=text), text), (X + 0.0, frame["pid"])):
         y = Surv(stop, event, entry=frame["start"], id=id)
-        with pytest.raises(DataError, match="'pid' of X identifies the subjects of start-stop rows; drop it"):
+        with pytest.raises(DataError, match="'pid' of X equals the subject in every row; drop it"):
             SurvivalData(given.iloc[order], y[order])
-    with pytest.raises(DataError, match="'start' of X holds the entry times; drop it"):
+    with pytest.raises(DataError, match="'start' of X equals the entry time in every row; drop it"):
         SurvivalData(frame[["x", "start"]], Surv(stop, event, entry=frame["start"], id=frame["pid"]))
     fine = frame[["x"]].assign(sex=frame["pid"] % 2, one=1.0, bmi=20 + frame["pid"] / 7)
     for id in (None, frame["pid"]):

@@ -17,10 +17,8 @@ from sklearn.utils.validation import check_is_fitted
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_choice, counted
 from sstorch.data import SurvivalData
-from sstorch.data.oddities import report
-from sstorch.data.subjects import CONSTANT_COVARIATES, rows_of_subjects
 from sstorch.data.survival_data import fingerprint
-from sstorch.data.time_unit import check_time_unit, round_horizons
+from sstorch.data.time_unit import CONSTANT_COVARIATES, check_time_unit, round_horizons, rows_of_subjects
 from sstorch.deploy.calculator import Field
 from sstorch.deploy.exports import Counts, Deployed
 from sstorch.deploy.expression import (
@@ -164,7 +162,8 @@ class SurvivalTree(ExactTree, SurvivalEstimator):
         self.training_rows_, self._start_text = fingerprint(data), steps_from_entry(data)
         self._forget_results()
         self._estimate(data, order[leaf])
-        report(groups_without_events(order[leaf] + 1, data), strict=False)
+        for text in groups_without_events(order[leaf] + 1, data):
+            warn(text)
         return self
 
     def _forget_results(self) -> None:

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_columns_exist, check_same_order, check_weight, counted
 from sstorch.data.columns import check_not_all_missing, clean_features
-from sstorch.data.target import Groups, parse_groups
+from sstorch.data.survival_data import Groups, parse_groups
 from sstorch.exact.estimators.base import ExactTree, Questions
 from sstorch.exact.rows import finite_matrix, finite_vector
 from sstorch.exact.tasks import DecisionCosts, LeastSquares
