@@ -241,6 +241,12 @@ class SurvivalData:
         return np.where(self._unobserved, self.nominal_time, self.entry)
 
     @property
+    def bounds(self) -> tuple[FloatArray, FloatArray]:
+        """Bounds of the times within intervals, (n,) each; 0 and +inf of other times."""
+        given = self.intervals or Intervals(self.nominal_time, self.nominal_time)
+        return np.where(given.censored, given.lower, 0.0), np.where(given.censored, given.upper, np.inf)
+
+    @property
     def n_events(self) -> int:
         """Number of observed events."""
         return int(self.event.sum())

@@ -16,16 +16,8 @@ from torch import Tensor
 from sstorch._types import FloatArray
 from sstorch.checks import check_share
 from sstorch.exceptions import ConfigError
-from sstorch.inference.covariance import (
-    Contrast,
-    Contrasts,
-    FitCovariance,
-    HazardCovariance,
-    Inferable,
-    Values,
-    covariance_of,
-    linear_parts,
-)
+from sstorch.inference.contrasts import Contrast, Contrasts, Values
+from sstorch.inference.covariance import HazardCovariance, Inferable, LeafFeatures, covariance_of
 from sstorch.metrics.checks import half_width
 from sstorch.metrics.weights import rank_test
 from sstorch.nn import SoftTree
@@ -38,24 +30,40 @@ _ANGLES, _NODES = 64, 200
 
 
 @dataclass(frozen=True)
-class _Hazard:
+class Hazard:
     """A hazard of one cause, which several prognostic groups may share: tables of contrasts."""
 
     cause: str
-    group: int  # number of the hazard among those of the cause, from 0
     groups: str  # prognostic groups that have it, as text such as ``"1, 2"``
     module: SoftTree
     covariance: HazardCovariance
-    slopes: Tensor  # of the features, (p,)
-    map: Tensor  # parameters as combinations of the coefficients, (d, D)
+    parameters: Tensor  # slopes (p,), intercept, shapes ..., (d,)
+    map: Tensor  # the same as combinations of the coefficients, (d, D)
+    robust: bool  # whether the covariance is a sandwich
+
+    @classmethod
+    def of_model(cls, model: Inferable) -> Iterator[Hazard]:
+        """Create those of all causes and groups of a fitted model."""
+        tree, covariance = model._tree, covariance_of(model)
+        for name, module in tree.hazards.items():
+            own = covariance.hazards[name]
+            parameters = module.leaf_parameters().flatten().detach().cpu().double()
+            for group in own.groups.unique().tolist():
+                places = (own.groups == group).nonzero()[:, 0]
+                groups = ", ".join(str(k) for k in sorted(tree.group_numbers[places.numpy()].tolist()))
+                robust = covariance.kind == "sandwich"
+                yield cls(name, groups, module, own, parameters[places[0]], own.map[group], robust)
 
     def table(self, contrasts: Sequence[Contrast], level: float) -> pd.DataFrame:
         """Estimates by term and contrast, with limits of the ratio, if the family has one."""
-        empty = self.slopes.new_zeros(0, len(self.slopes))
-        features = torch.stack([each.features for each in contrasts]) if contrasts else empty
         names, ratio = [(each.term, each.text) for each in contrasts], self.module.family.constant_ratio
-        combined = features @ self.map[: len(self.slopes)]
-        return self._table(names, features @ self.slopes, combined, level, ratio)
+        return self._table(names, *self.combined(contrasts), level, ratio)
+
+    def combined(self, contrasts: Sequence[Contrast]) -> tuple[Tensor, Tensor]:
+        """Values of contrasts, (n,), and the contrasts as combinations of the coefficients, (n, D)."""
+        p = self.module.in_features
+        features = torch.stack([self.map.new_zeros(p), *(each.features for each in contrasts)])[1:]
+        return features @ self.parameters[:p], features @ self.map[:p]
 
     def _table(
         self,
@@ -66,10 +74,8 @@ class _Hazard:
         ratio: str | None = None,
     ) -> pd.DataFrame:
         """Values (n,) that are combinations (n, D) of the coefficients; NaN errors where unknown."""
-        error = (combined @ self.covariance.root).norm(dim=-1)
-        error = torch.where(self.covariance.unseen(combined), torch.nan, error)
         table = pd.DataFrame(
-            {"estimate": values.tolist(), "standard error": error.tolist()},
+            {"estimate": values.tolist(), "standard error": self.covariance.errors(combined).tolist()},
             index=pd.MultiIndex.from_tuples(names, names=["term", "contrast"]) if names else None,
         )
         width = half_width(level) * table["standard error"]
@@ -89,10 +95,8 @@ class _Hazard:
         numbers = {name: 0.0 for name, usual in contrasts.reference.items() if isinstance(usual, float)}
         x = contrasts.encoded([numbers | each for each in contrasts.baselines.values()])
         names = family.shape_names
-        place = int((self.covariance.groups == self.group).nonzero()[0])
-        leaf = self.module.leaf_parameters().flatten()[place].detach().cpu().double()
-        parts = torch.cat([self.map, leaf[:, None]], 1)  # combinations, and values
-        rows = linear_parts(parts, x, len(names))
+        parts = torch.cat([self.map, self.parameters[:, None]], 1)  # combinations, and values
+        rows = LeafFeatures(x, len(parts), len(names)).combined(parts)
         rows[:, 0, -1] += float(self.module.log_time_scale)
         return [
             self._table([(name, text) for name in ("Intercept", *names)], row[:, -1], row[:, :-1], level)
@@ -101,39 +105,32 @@ class _Hazard:
 
     def test(self, places: Sequence[int], contrasts: Sequence[Contrast]) -> dict[str, float]:
         """Degrees of freedom, statistic and p-value of the identified part of a term, or its contrasts."""
-        own, hazard = torch.tensor(places), self.covariance
+        hazard, own = self.covariance, torch.tensor(places)
         own = own[self.map[own].any(-1)] + 1  # the others did not vary in the training rows
         basis = hazard.identified(torch.eye(len(hazard.theta), dtype=torch.float64)[own])
-        edf, reference = hazard.freedom(own)
-        reference = min(max(reference, 1e-3), len(basis))
+
+        def projected(matrix: Tensor) -> Tensor:
+            return basis @ matrix[own[:, None], own] @ basis.mT
+
+        share = hazard.posterior @ hazard.information
+        edf, twice = (float(projected(part).trace()) for part in (share, share @ share))
+        reference = min(max(2 * edf - twice, 1e-3), len(basis))
         statistic = p = np.nan
         if len(basis):
-            # The test takes penalties as known, as its reference does.
-            known = hazard.posterior if hazard.robust is None else hazard.robust
-            theta, covariance = basis @ hazard.theta[own], basis @ known[own[:, None], own] @ basis.mT
-            spread = basis @ hazard.spread(own) @ basis.mT
+            # The test takes penalties as known, as its reference does; information is at any intercept.
+            known = hazard.covariance if self.robust else hazard.posterior
+            found, side = hazard.information, hazard.information[:, 0]
+            spread = projected(found - side[:, None] * side / found[0, 0])
+            theta, covariance = basis @ hazard.theta[own], projected(known)
             statistic, p = term_test(theta.numpy(), covariance.numpy(), spread.numpy(), reference)
         elif contrasts:
-            features = torch.stack([each.features for each in contrasts])
-            combined = features @ self.map[: len(self.slopes)]
+            values, combined = self.combined(contrasts)
             basis = hazard.identified(combined)
-            values, combined = basis @ features @ self.slopes, basis @ combined
+            combined = basis @ combined
             spread = combined @ hazard.covariance @ combined.mT
-            statistic, edf, p = rank_test(values.numpy(), spread.numpy())
+            statistic, edf, p = rank_test((basis @ values).numpy(), spread.numpy())
             reference, p = edf, p if edf else np.nan
         return {"edf": edf, "reference df": reference, "statistic": statistic, "p": p}
-
-
-def _hazards(model: Inferable, covariance: FitCovariance) -> Iterator[_Hazard]:
-    tree = model._tree
-    for name, module in tree.hazards.items():
-        own = covariance.hazards[name]
-        leaves = module.leaf_parameters()
-        for group in range(own.n_groups):
-            places = (own.groups == group).nonzero()[:, 0]
-            groups = ", ".join(map(str, sorted(tree.group_numbers[places.numpy()].tolist())))
-            slopes = leaves.slope[int(places[0])].detach().cpu().double()
-            yield _Hazard(name, group, groups, module, own, slopes, own.by_group[group])
 
 
 @torch_threads(1)  # a second one gains nothing on small matrices
@@ -166,23 +163,17 @@ def coefficients(model: Inferable, level: float = 0.95) -> pd.DataFrame:
         ConfigError: the model has no covariance, or ``level`` is out of range.
     """
     check_share(level, "level")
-    covariance = covariance_of(model)
-    contrasts = Contrasts(model._tree.preprocessor, covariance.terms)
-    rows = contrasts.rows(list(covariance.terms))
-    outer = [
-        each
-        for term in covariance.terms
-        if term not in contrasts.products
-        for each in contrasts.between(term, contrasts.outer(term))
-    ]
-    found = {}
-    for hazard in _hazards(model, covariance):
+    facts = covariance_of(model).terms
+    contrasts, found = Contrasts(model._tree.preprocessor, facts), {}
+    rows, plain = contrasts.rows(list(facts)), [term for term in facts if term not in contrasts.products]
+    outer = [each for term in plain for each in contrasts.between(term, contrasts.outer(term))]
+    for hazard in Hazard.of_model(model):
         size = hazard.table(outer, level)["estimate"].abs().groupby(level="term").max()
         table = hazard.table(rows, level)
         order = size.reindex(table.index.get_level_values("term"), fill_value=0.0).to_numpy()
         table = table.iloc[np.argsort(-order, kind="stable")]
         found[hazard.cause, hazard.groups] = pd.concat([table, *hazard.baseline(contrasts, level)])
-    return _indexed(found, model, covariance)
+    return _indexed(found, model)
 
 
 @torch_threads(1)
@@ -207,13 +198,13 @@ def terms(model: Inferable, level: float = 0.95) -> pd.DataFrame:
         ConfigError: the model has no covariance, or ``level`` is out of range.
     """
     check_share(level, "level")
-    covariance, tree = covariance_of(model), model._tree
-    contrasts, found = Contrasts(tree.preprocessor, covariance.terms), {}
-    for hazard in _hazards(model, covariance):
+    facts = covariance_of(model).terms
+    contrasts, found = Contrasts(model._tree.preprocessor, facts), {}
+    for hazard in Hazard.of_model(model):
         lines = {}
-        for term, facts in covariance.terms.items():
+        for term in facts:
             own = contrasts.rows([term])
-            test = hazard.test(facts.places, own if term in contrasts.factors else [])
+            test = hazard.test(facts[term].places, own if term in contrasts.factors else [])
             pairs = [] if term in contrasts.products else contrasts.outer(term)
             if contrasts.kind(term) == "category":  # the most different one is shown
                 words = [str(contrasts.reference[term]), *contrasts.levels(term)]
@@ -230,7 +221,7 @@ def terms(model: Inferable, level: float = 0.95) -> pd.DataFrame:
         ratio = hazard.module.family.constant_ratio
         table = table.drop(columns="estimate", errors="ignore") if ratio is not None else table
         found[hazard.cause, hazard.groups] = table.sort_values("change", ascending=False, kind="stable")
-    return _indexed(found, model, covariance)
+    return _indexed(found, model)
 
 
 @torch_threads(1)
@@ -258,23 +249,19 @@ def effect(model: Inferable, column: str, value: object, reference: object, leve
     [4.1, 2.62, 6.41]
     """
     check_share(level, "level")
-    covariance, tree = covariance_of(model), model._tree
-    hazard, *others = _hazards(model, covariance)
+    facts, (hazard, *others) = covariance_of(model).terms, Hazard.of_model(model)
     if others:
         raise ConfigError("effect() needs one hazard: see coefficients(), which has all causes and groups")
-    contrasts = Contrasts(tree.preprocessor, covariance.terms)
+    contrasts = Contrasts(model._tree.preprocessor, facts)
     pair = Values.of(contrasts.checked(column, reference), contrasts.checked(column, value))
     table = hazard.table(contrasts.between(column, [pair]), level)
     return table.iloc[0].rename(f"{column} {pair.text}")
 
 
-def _indexed(
-    tables: Mapping[tuple[str, str], pd.DataFrame], model: Inferable, covariance: FitCovariance
-) -> pd.DataFrame:
+def _indexed(tables: Mapping[tuple[str, str], pd.DataFrame], model: Inferable) -> pd.DataFrame:
     """Tables by cause and groups as one, without levels of one value."""
     table = pd.concat(tables, names=["cause", "groups"])
-    several = any(each.n_groups > 1 for each in covariance.hazards.values())
-    table = table if several else table.droplevel("groups")
+    table = table if len(tables) > len(model._tree.causes) else table.droplevel("groups")
     table = table if model._tree.competing else table.droplevel("cause")
     ratios = [name for name in table if str(name).endswith(" ratio")]
     others = [name for name in table if name not in ratios]

@@ -1,10 +1,11 @@
-"""Rows at the fitted hazard of a cause: scores, information, residuals, sandwich, likelihood-ratio test."""
+"""Rows at the fitted hazard of a cause: sandwich covariance, likelihood-ratio test, residuals."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, TypeVar, get_args
 
 import numpy as np
@@ -12,40 +13,35 @@ import pandas as pd
 import torch
 from scipy.stats import chi2
 from torch import Tensor
-from torch.nn.functional import pad
 
 from sstorch._types import FloatArray
 from sstorch.checks import check_choice, check_same_order, check_tree, rows_text
 from sstorch.data import SurvivalData
-from sstorch.data.columns import row_labels, to_pandas
-from sstorch.data.design_matrix import dense, last_features
+from sstorch.data.columns import row_labels
+from sstorch.data.design_matrix import dense
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.inference.covariance import Contrasts, HazardCovariance, Inferable, covariance_of
+from sstorch.inference.coefficients import Hazard
+from sstorch.inference.contrasts import Contrasts
+from sstorch.inference.covariance import HazardCovariance, Inferable, LeafFeatures, covariance_of, index_of
+from sstorch.metrics.weights import by_subject
 from sstorch.nn import DesignMatrix, HazardFamily, LeafParameters, SoftTree
 from sstorch.objective import Sample
 from sstorch.objective.rows import counted_weight
 from sstorch.optim.linear_hazards import LinearHazards
 
 InferableT = TypeVar("InferableT", bound=Inferable)
-# Rows whose products of features are formed at once.
-_ROWS = 2**14
 # Size of the penalised gradient, in standard errors, above which rows are not those of training.
 _STATIONARY = 0.25
 
 
 def sample_of(tree: SoftTree, x: Tensor, data: SurvivalData) -> Sample:
     """Rows, (n, p), with one event as a sample of one problem, float64, in the units of a tree."""
-    scale = float(tree.log_time_scale)
 
     def logs(values: FloatArray) -> Tensor:
         with np.errstate(divide="ignore"):  # zero is -inf
-            return torch.as_tensor(np.log(values))[None] - scale
+            return torch.as_tensor(np.log(values))[None] - float(tree.log_time_scale)
 
-    lower = upper = None
-    if data.intervals is not None:
-        within = data.intervals.censored
-        lower = logs(np.where(within, data.intervals.lower, 0.0))
-        upper = logs(np.where(within, data.intervals.upper, np.inf))
+    lower, upper = (None, None) if data.intervals is None else map(logs, data.bounds)
     return Sample(
         DesignMatrix(x[None].double(), (1,)),
         logs(data.nominal_time),
@@ -57,50 +53,18 @@ def sample_of(tree: SoftTree, x: Tensor, data: SurvivalData) -> Sample:
     )
 
 
-class LeafDerivatives:
-    """Derivatives of the rows' negative log-likelihood in parameters of their leaf (n,), weights (1, n)."""
-
-    def __init__(
-        self, family: HazardFamily, leaves: LeafParameters, leaf: Tensor, sample: Sample, weight: Tensor
-    ) -> None:
-        x = sample.x.to_dense()[0]
+def row_derivatives(
+    family: HazardFamily, leaves: LeafParameters, leaf: Tensor, sample: Sample
+) -> tuple[LeafFeatures, Tensor, Tensor]:
+    """Weighted derivatives of the negative log-likelihood of rows of one problem, each in a leaf (n,)."""
+    # Features, then first (n, 1 + m) and second ones (n, 1 + m, 1 + m), in linear predictor and shapes.
+    x, weight = sample.x.to_dense()[0], counted_weight(sample)
+    with torch.no_grad():
         linear, shape = leaves.at_rows(x, leaf)
         problem = LinearHazards(family, sample, weight, sample.x)
-        with torch.no_grad():
-            _, first, second = problem.derivatives_at(linear[None], shape[None])
-        self._first = (weight[..., None] * first)[0]
-        self._second = (weight[..., None, None] * second)[0]
-        p, n_shapes = leaves.slope.shape[-1], shape.shape[-1]
-        n_constant, n_slopes = p + 1 + n_shapes, p if leaves.shape_slope.shape[-2] else 0
-        self._x, self._size = last_features(x, p), n_constant + n_shapes * n_slopes
-        # Of the linear predictor and each shape: places of its slopes and of its constant.
-        slopes = [torch.arange(p), *torch.arange(n_constant, self._size).reshape(n_shapes, n_slopes)]
-        self._places = [torch.cat([own, torch.tensor([p + k])]) for k, own in enumerate(slopes)]
-
-    def _features(self, part: int, rows: slice) -> Tensor:
-        """Of rows at the places of a part, (n, k), the last of which is 1."""
-        return pad(self._x[rows, : len(self._places[part]) - 1], (0, 1), value=1.0)
-
-    def scores(self) -> Tensor:
-        """First derivatives of each row, (n, d)."""
-        out = self._first.new_zeros(len(self._x), self._size)
-        for part, places in enumerate(self._places):
-            out[:, places] = self._first[:, part, None] * self._features(part, slice(None))
-        return out
-
-    def information(self) -> Tensor:
-        """Sum of the second derivatives of the rows, (d, d), with all leaves treated as one."""
-        out = self._first.new_zeros(self._size, self._size)
-        for begin in range(0, len(self._x), _ROWS):
-            rows = slice(begin, begin + _ROWS)
-            parts = [(places, self._features(part, rows)) for part, places in enumerate(self._places)]
-            for j, (places, features) in enumerate(parts):
-                for k, (others, theirs) in enumerate(parts[j:], j):
-                    block = (features * self._second[rows, j, k, None]).mT @ theirs
-                    out[places[:, None], others] += block
-                    if k > j:
-                        out[others[:, None], places] += block.mT
-        return out
+        _, first, second = problem.derivatives_at(linear[None], shape[None])
+        features = LeafFeatures(leaves.features(x), leaves.flatten().shape[-1], shape.shape[-1])
+    return features, weight[0, :, None] * first[0], weight[0, :, None, None] * second[0]
 
 
 @dataclass(frozen=True)
@@ -111,7 +75,6 @@ class HazardRows:
     module: SoftTree
     covariance: HazardCovariance
     sample: Sample  # of one problem
-    weight: Tensor  # of each row in the loss, (1, n)
     leaf: Tensor  # of each row, (n,)
 
     @classmethod
@@ -121,34 +84,30 @@ class HazardRows:
         x = dense(tree.encode(data.frame))
         leaf, x = torch.as_tensor(tree.leaf(x)), x.cpu().double()
         for name, module in tree.hazards.items():
-            rows = data if data.causes is None else data.of_cause(name)
-            sample, module = sample_of(module, x, rows), copy.deepcopy(module).cpu().double()
-            yield cls(name, module, covariance.hazards[name], sample, counted_weight(sample), leaf)
+            sample = sample_of(module, x, data if data.causes is None else data.of_cause(name))
+            yield cls(name, copy.deepcopy(module).cpu().double(), covariance.hazards[name], sample, leaf)
 
-    def derivatives(self) -> LeafDerivatives:
-        """Derivatives of the negative log-likelihood in the parameters of the leaf of each row."""
-        leaves = self.module.leaf_parameters()
-        return LeafDerivatives(self.module.family, leaves, self.leaf, self.sample, self.weight)
-
+    @cached_property
     def gradients(self) -> Tensor:
         """Derivatives of each row's negative log-likelihood in the coefficients, (n, D)."""
-        by_leaf, groups = self.derivatives().scores(), self.covariance.groups[self.leaf]
+        leaves, groups = self.module.leaf_parameters(), self.covariance.groups[self.leaf]
+        features, first, _ = row_derivatives(self.module.family, leaves, self.leaf, self.sample)
+        by_leaf = features.scores(first)
         out = by_leaf.new_zeros(len(by_leaf), len(self.covariance.theta))
         for group in groups.unique().tolist():
             rows = groups == group
-            out[rows] = by_leaf[rows] @ self.covariance.by_group[group]
+            out[rows] = by_leaf[rows] @ self.covariance.map[group]
         return out
 
     def check_training(self) -> None:
         """Check that the penalised gradient vanishes at the estimates, as it does at the training rows."""
         hazard = self.covariance
-        gradient = self.gradients().sum(0) + hazard.precision * hazard.theta
-        if (gradient @ hazard.posterior @ gradient).sqrt() < _STATIONARY:
-            return
-        raise DataError(
-            "the model was not fitted to these rows with these weights: give the training rows, and "
-            "sample_weight if training had it"
-        )
+        gradient = self.gradients.sum(0) + hazard.precision * hazard.theta
+        if (gradient @ hazard.posterior @ gradient).sqrt() >= _STATIONARY:
+            raise DataError(
+                "the model was not fitted to these rows with these weights: give the training rows, and "
+                "sample_weight if training had it"
+            )
 
     def cumulative_hazard(self) -> Tensor:
         """H(time) - H(entry) of each row, (n,): Cox-Snell residuals."""
@@ -186,20 +145,16 @@ def with_sandwich(
     covariance, new = covariance_of(model), copy.copy(model)
     check_same_order(X=X, cluster=cluster)
     data = model._scored(X, y, sample_weight)
-    if cluster is None:
-        labels = np.arange(len(data)) if data.subject is None else np.asarray(data.subject)
-    else:
+    labels, hazards, n_clusters = data.subject, {}, 0
+    if cluster is not None:
         labels, names = pd.factorize(row_labels(cluster, len(data), "cluster"))
         if len(names) < 2:
             raise DataError("cluster has one label for all rows: standard errors need several clusters")
-    n_clusters, hazards = int(labels.max()) + 1, {}
     for rows in HazardRows.by_cause(model, data):
         rows.check_training()
-        scores = rows.gradients()
-        sums = scores.new_zeros(n_clusters, scores.shape[1])
-        sums.index_add_(0, torch.as_tensor(labels), scores)
-        inverse = rows.covariance.posterior
-        hazards[rows.cause] = replace(rows.covariance, robust=inverse @ (sums.mT @ sums) @ inverse)
+        sums = torch.as_tensor(by_subject(rows.gradients.numpy(), labels))
+        inverse, n_clusters = rows.covariance.posterior, len(sums)
+        hazards[rows.cause] = replace(rows.covariance, adjusted=inverse @ (sums.mT @ sums) @ inverse)
     new.covariance_ = replace(covariance, hazards=hazards, kind="sandwich", clusters=n_clusters)
     return new
 
@@ -259,7 +214,7 @@ def likelihood_ratio_test(
     return pd.Series({"statistic": statistic, "df": many - few, "p": float(chi2.sf(statistic, many - few))})
 
 
-ResidualKind = Literal["martingale", "deviance", "cox_snell", "score", "dfbeta"]
+ResidualKind = Literal["martingale", "deviance", "cox_snell", "dfbeta"]
 
 
 def residuals(
@@ -279,15 +234,14 @@ def residuals(
         X: n rows; the training rows for ``"dfbeta"``, with their weights.
         y: outcome of the rows.
         kind: ``"cox_snell"``, the cumulative hazard H between entry and time; ``"martingale"``, event minus
-            H; ``"deviance"``, a nearly symmetric transformation of it; ``"score"``, derivatives of the
-            weighted log-likelihood in the parameters of the leaf, in units of encoded features; ``"dfbeta"``,
-            each estimate minus the estimate without the row, by one Newton step with the same penalties.
-        sample_weight: weights of the rows. Only ``"score"`` and ``"dfbeta"`` depend on their ratios.
+            H; ``"deviance"``, a nearly symmetric transformation of it; ``"dfbeta"``, each estimate minus the
+            estimate without the row, by one Newton step with the same penalties.
+        sample_weight: weights of the rows. Only ``"dfbeta"`` depends on their ratios.
 
     Returns:
-        Columns: causes for the first three kinds; parameters for ``"score"``; ``term`` and ``contrast`` as in
-        :func:`sstorch.inference.coefficients` for ``"dfbeta"``. Several causes and groups are outer levels.
-        ``"dfbeta"`` is NaN for a contrast without an estimate; the first three kinds have no NaN.
+        Columns: causes for the first three kinds; ``term`` and ``contrast`` as in
+        :func:`sstorch.inference.coefficients` for ``"dfbeta"``, NaN for a contrast without an estimate;
+        several causes and groups are outer levels.
 
     Raises:
         ConfigError: the kind is unknown, or the model has no covariance of coefficients.
@@ -309,32 +263,10 @@ def residuals(
     check_choice(kind, "kind", get_args(ResidualKind))
     data = model._scored(X, y, sample_weight)
     data.refuse_intervals("residuals")
-    tables: dict[tuple[str, ...], pd.DataFrame] = {}
-    for rows in HazardRows.by_cause(model, data):
-        if kind == "dfbeta":
-            rows.check_training()
-            tables |= _dfbeta(model, rows)
-        elif kind == "score":
-            features = [feature.name for feature in model._tree.preprocessor.leaf_features]
-            family = rows.module.family
-            names = [*features, "intercept", *family.shape_names]
-            if family.ancillary != "constant":
-                names += [f"{shape}: {feature}" for shape in family.shape_names for feature in features]
-            tables[(rows.cause,)] = pd.DataFrame((-rows.derivatives().scores()).numpy(), columns=names)
-        else:
-            tables[(rows.cause,)] = pd.DataFrame({rows.cause: _of_events(rows, kind)})
-    if kind in ("cox_snell", "martingale", "deviance"):
-        found = pd.concat(tables.values(), axis=1)
-    else:
-        found = pd.concat(tables, axis=1)
-        outer = ["cause", "group"][: len(next(iter(tables)))]
-        found.columns.names = [*outer, *(["term", "contrast"] if kind == "dfbeta" else ["parameter"])]
-        for name in outer:
-            if found.columns.get_level_values(name).nunique() == 1:
-                found = found.droplevel(name, axis=1)
-    frame = to_pandas(X)
-    labels = frame.index if isinstance(frame, pd.DataFrame) else pd.RangeIndex(len(data))
-    return found.set_axis(labels, axis=0)
+    by_cause, labels = HazardRows.by_cause(model, data), index_of(X, len(data))
+    if kind == "dfbeta":
+        return _dfbeta(model, by_cause).set_axis(labels, axis=0)
+    return pd.DataFrame({rows.cause: _of_events(rows, kind) for rows in by_cause}, index=labels)
 
 
 def _of_events(rows: HazardRows, kind: ResidualKind) -> FloatArray:
@@ -350,18 +282,20 @@ def _of_events(rows: HazardRows, kind: ResidualKind) -> FloatArray:
     return np.asarray(np.sign(martingale) * np.sqrt(np.maximum(-2 * (martingale + log), 0.0)))
 
 
-def _dfbeta(model: Inferable, rows: HazardRows) -> dict[tuple[str, ...], pd.DataFrame]:
-    """By cause and group, changes of contrasts by each row, (n, contrasts): see :func:`residuals`."""
-    hazard, facts = rows.covariance, covariance_of(model).terms
+def _dfbeta(model: Inferable, by_cause: Iterable[HazardRows]) -> pd.DataFrame:
+    """Changes of contrasts by each row, by cause and groups where there are several: :func:`residuals`."""
+    facts, moved, found = covariance_of(model).terms, {}, {}
     contrasts = Contrasts(model._tree.preprocessor, facts).rows(list(facts))
-    names = pd.MultiIndex.from_tuples([(each.term, each.text) for each in contrasts])
-    features = torch.stack([each.features for each in contrasts])
-    # The gradient is of the negative log-likelihood: taking a row out moves the estimate by + V gradient.
-    moved = -rows.gradients() @ hazard.posterior
-    found: dict[tuple[str, ...], pd.DataFrame] = {}
-    for group in range(hazard.n_groups):
-        combined = features @ hazard.by_group[group][: features.shape[1]]
-        change = moved @ combined.mT
-        change[:, hazard.unseen(combined)] = torch.nan
-        found[rows.cause, str(group + 1)] = pd.DataFrame(change.numpy(), columns=names)
-    return found
+    for rows in by_cause:
+        rows.check_training()
+        # The gradient is of the negative log-likelihood: taking a row out moves the estimate by + V gradient.
+        moved[rows.cause] = -rows.gradients @ rows.covariance.posterior
+    for hazard in Hazard.of_model(model):
+        _, combined = hazard.combined(contrasts)
+        change = torch.where(hazard.covariance.unseen(combined), torch.nan, moved[hazard.cause] @ combined.mT)
+        for contrast, own in zip(contrasts, change.mT.numpy(), strict=True):
+            found[hazard.cause, hazard.groups, contrast.term, contrast.text] = own
+    table = pd.DataFrame(found).rename_axis(["cause", "groups", "term", "contrast"], axis=1)
+    for name in ("cause", "groups"):
+        table = table.droplevel(name, axis=1) if table.columns.unique(name).size == 1 else table
+    return table

@@ -5,26 +5,26 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, Self, get_args
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from sstorch._types import FloatArray
 from sstorch.base import check_times
-from sstorch.checks import check_choice, check_same_order, check_share, check_truncation
+from sstorch.checks import blocks, check_choice, check_same_order, check_share, check_truncation
 from sstorch.data.design_matrix import dense
 from sstorch.exceptions import ConfigError, DataError, warn
 from sstorch.fitted import FittedTree
 from sstorch.fitted.incidence import panels_before
-from sstorch.inference.covariance import FitCovariance, Inferable, covariance_of, linear_parts
-from sstorch.memory import at_once
+from sstorch.inference.covariance import FitCovariance, Inferable, LeafFeatures, covariance_of, index_of
 from sstorch.metrics.checks import half_width
-from sstorch.nn import SoftTree
+from sstorch.nn import SurvivalDistribution
 from sstorch.threads import torch_threads
 
 What = Literal["survival", "incidence", "quantile", "rmst"]
@@ -63,41 +63,34 @@ class IntervalEstimates:
     """Estimates with standard errors and confidence limits.
 
     Attributes:
-        what: ``"survival"``, ``"incidence"``, ``"quantile"`` or ``"rmst"``, or, for a contrast, ``"difference
-            of"`` one of these.
         estimate: shape (n, n_times), (n, K, n_times) of incidences, or (n,).
         standard_error: same shape; NaN if the data do not determine it.
         lower: lower confidence limits, same shape.
         upper: upper confidence limits, same shape.
-        level: level of the confidence limits.
+        index: labels of the rows.
         times: times of curves, (n_times,); None otherwise.
         causes: names of the K causes; empty for one event.
-        index: labels of the rows.
     """
 
-    what: str
     estimate: FloatArray
     standard_error: FloatArray
     lower: FloatArray
     upper: FloatArray
-    level: float
-    times: FloatArray | None
+    index: Sequence[Any]
+    times: FloatArray | None = None
     causes: tuple[str, ...] = ()
-    index: Sequence[Any] = ()
 
     def to_frame(self) -> pd.DataFrame:
         """Return a frame by row, time and cause: ``estimate``, ``standard error``, ``lower``, ``upper``."""
         axes: dict[str, Sequence[Any]] = {"row": list(self.index)}
-        if self.estimate.ndim == 3:
+        if self.causes:
             axes["cause"] = self.causes
         if self.times is not None:
             axes["time"] = self.times.tolist()
-        levels, single = list(axes.values()), len(axes) == 1
-        index = pd.Index(levels[0]) if single else pd.MultiIndex.from_product(levels, names=list(axes))
+        index = pd.MultiIndex.from_product(list(axes.values()), names=list(axes))
         columns = ("estimate", "standard_error", "lower", "upper")
-        return pd.DataFrame(
-            {name.replace("_", " "): getattr(self, name).ravel() for name in columns}, index=index
-        )
+        values = {name.replace("_", " "): getattr(self, name).ravel() for name in columns}
+        return pd.DataFrame(values, index=index if len(axes) > 1 else pd.Index(self.index))
 
 
 @dataclass(frozen=True)
@@ -106,7 +99,6 @@ class Quantity:
 
     fitted: FittedTree
     covariance: FitCovariance
-    what: What  # its name
     prediction: Callable[[Tensor], Tensor]  # from parameters (n, Q) to predictions (n, ...), row by row
     link: Link  # scale of its confidence limits
     times: FloatArray | None = None  # of curves
@@ -121,11 +113,12 @@ class Quantity:
         covariance, fitted = covariance_of(model), model._tree
         if fitted.prediction != "hbp":
             raise ConfigError("intervals need predictions by one group: use prediction='hbp'")
-        tree = _tree_of_rows(fitted)
+        hazards = {name: copy.deepcopy(module).cpu().double() for name, module in fitted.hazards.items()}
+        tree = _TreeOfParameters(hazards, fitted.preprocessor, event_times=fitted.event_times)
         check_choice(what, "what", get_args(What))
         if what == "quantile":
             check_share(q, "q")
-            return cls(fitted, covariance, what, lambda p: tree.quantiles(p, q), LOG)
+            return cls(fitted, covariance, lambda p: tree.quantiles(p, q), LOG)
         if what == "rmst":
             if tau is None or math.isinf(check_truncation(tau)):
                 raise ConfigError("tau must be a finite time > 0 for what='rmst'")
@@ -134,32 +127,53 @@ class Quantity:
                 lambda v: tau / (1 + np.exp(-v)),
                 lambda v: tau / (v * (tau - v)),
             )
-            return cls(fitted, covariance, what, lambda p: tree.restricted_means(p, tau), link, elements=512)
+            return cls(fitted, covariance, lambda p: tree.restricted_means(p, tau), link, elements=512)
         if times is None:
             raise ConfigError(f"times must be given for what={what!r}")
         grid = check_times(times)
         at = torch.as_tensor(grid)
         if what == "survival":
             curves = tree.function("survival")
-            return cls(fitted, covariance, what, lambda p: curves(p, at), LOG_MINUS_LOG, grid, len(grid))
+            return cls(fitted, covariance, lambda p: curves(p, at), LOG_MINUS_LOG, grid, len(grid))
         if not tree.competing:
             raise ConfigError("what='incidence' needs competing causes: use 'survival'")
         edges = torch.as_tensor(panels_before(tree.panels, float(grid.max(initial=0.0))))
         elements, both = len(tree.causes) * (len(edges) + len(grid)) * 5, tree.incidence_and_survival
         rest = COMPLEMENT, grid, elements, tree.causes
-        return cls(fitted, covariance, what, lambda p: both(p, at, edges)[0], *rest)
+        return cls(fitted, covariance, lambda p: both(p, at, edges)[0], *rest)
 
     def deviations(self, x: Tensor) -> Iterator[Moved]:
         """Predictions and deviations of encoded rows, a chunk at a time; NaN where there is no estimate."""
         width = sum(len(each.theta) for each in self.covariance.hazards.values())
         n_values = (1 if self.times is None else len(self.times)) * max(1, len(self.causes))
-        size = at_once(max(self.elements * 8, n_values * width, x.shape[1]), _ELEMENTS)
-        for start in range(0, len(x), size):
-            rows = RowHazards.of(self.fitted, self.covariance, x[start : start + size])
-            value, slopes = derivatives(self.prediction, rows.values)
-            moves = torch.einsum("nq...,nqd->n...d", slopes, rows.factors)
-            moves[rows.unseen] = torch.nan
-            yield value, moves
+        for rows in blocks(len(x), max(self.elements * 8, n_values * width, x.shape[1]), _ELEMENTS):
+            parameters, moves = self.parameters(x[rows])
+            value, slopes = derivatives(self.prediction, parameters)
+            yield value, torch.einsum("nq...,nqd->n...d", slopes, moves)
+
+    def parameters(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Linear predictors and shapes of encoded rows, of every cause (n, Q), and deviations (n, Q, D)."""
+        # Deviations are combinations of independent standard normal ones; NaN in rows without an estimate.
+        leaf = torch.as_tensor(self.fitted.leaf(x))
+        x = x.detach().cpu().double()
+        values, deviations = [], []
+        for name, module in self.fitted.hazards.items():
+            hazard, leaves = self.covariance.hazards[name], module.leaf_parameters()
+            with torch.no_grad():
+                at_rows = leaves.at_rows(x.to(leaves.slope), leaf.to(leaves.slope.device))
+            linear, shape = (part.cpu().double() for part in at_rows)
+            values += [linear[:, None], shape]
+            groups, n_shapes = hazard.groups[leaf], shape.shape[1]
+            combined = x.new_zeros(len(x), 1 + n_shapes, len(hazard.theta))
+            for group in groups.unique().tolist():
+                rows = groups == group
+                features = LeafFeatures(leaves.features(x[rows]), hazard.map.shape[1], n_shapes)
+                combined[rows] = features.combined(hazard.map[group])
+            moved = combined @ hazard.root
+            moved[hazard.unseen(combined[:, 0])] = torch.nan
+            deviations.append(moved)
+        # Coefficients of different causes are independent.
+        return torch.cat(values, 1), torch.vmap(torch.block_diag)(*deviations)
 
     def intervals(
         self, parts: Iterable[Moved], level: float, index: Sequence[Any], difference: bool = False
@@ -176,8 +190,26 @@ class Quantity:
             ends = np.where((error == 0) & (centre < np.inf), estimate, ends)
             found.append((estimate, error, ends.min(0), ends.max(0)))
         value, error, lower, upper = (np.concatenate(each) for each in zip(*found, strict=True))
-        what = f"difference of {self.what}" if difference else self.what
-        return IntervalEstimates(what, value, error, lower, upper, level, self.times, self.causes, index)
+        return IntervalEstimates(value, error, lower, upper, index, self.times, self.causes)
+
+
+class _TreeOfParameters(FittedTree):
+    """A tree whose rows are the parameters of their hazards, (n, Q), by cause linear predictor and shapes."""
+
+    @override
+    def distributions(self, x: Any) -> list[SurvivalDistribution]:
+        modules = list(self.hazards.values())
+        parts = x.split([1 + len(module.family.shape_names) for module in modules], 1)
+        return [
+            SurvivalDistribution(
+                module.family,
+                torch.zeros_like(own[None, :, 0]),
+                own[None, :, 0],
+                own[None, :, 1:],
+                module.log_time_scale.detach(),
+            )
+            for module, own in zip(modules, parts, strict=True)
+        ]
 
 
 @torch_threads(1)  # a second one gains nothing on small matrices
@@ -292,46 +324,12 @@ def contrast(
     return quantity.intervals(parts, level, index, difference=True)
 
 
-def _encoded(model: Inferable, X: object) -> tuple[list[Any], Tensor]:
+def _encoded(model: Inferable, X: object) -> tuple[Sequence[Any], Tensor]:
     """Labels of rows and their encoded features, (n, p), at least one."""
     frame = model._cleaned(X)
     if not len(frame):
         raise DataError("the data have no rows")
-    return frame.index.tolist(), dense(model._tree.encode(frame))
-
-
-@dataclass(frozen=True)
-class RowHazards:
-    """Linear predictor and shape parameters of each row, of every cause, on which its predictions depend."""
-
-    values: Tensor  # parameters, (n, Q)
-    factors: Tensor  # their deviations as combinations of independent standard normal ones, (n, Q, D)
-    unseen: Tensor  # whether a row's linear predictor has no estimate, boolean (n,)
-
-    @classmethod
-    def of(cls, tree: FittedTree, covariance: FitCovariance, x: Tensor) -> Self:
-        """Of encoded rows (n, p)."""
-        leaf = torch.as_tensor(tree.leaf(x))
-        x = x.detach().cpu().double()
-        values, factors, unseen = [], [], torch.zeros(len(x), dtype=torch.bool)
-        for name, module in tree.hazards.items():
-            with torch.no_grad():
-                parameters = module.leaf_parameters()
-                at_rows = parameters.at_rows(x.to(parameters.slope), leaf.to(parameters.slope.device))
-                linear, shape = (part.cpu() for part in at_rows)
-                own = parameters.features(x)
-            values += [linear[:, None].double(), shape.double()]
-            hazard = covariance.hazards[name]
-            groups = hazard.groups[leaf]
-            combined = x.new_zeros(len(x), 1 + shape.shape[1], len(hazard.theta))
-            for group in groups.unique().tolist():
-                rows = groups == group
-                combined[rows] = linear_parts(hazard.by_group[group], own[rows], shape.shape[1])
-            unseen |= hazard.unseen(combined[:, 0])
-            factors.append(combined @ hazard.root)
-        # Coefficients of different causes are independent.
-        blocks = torch.vmap(torch.block_diag)(*factors)
-        return cls(torch.cat(values, 1), blocks, unseen)
+    return index_of(X, len(frame)).tolist(), dense(model._tree.encode(frame))
 
 
 def derivatives(prediction: Callable[[Tensor], Tensor], values: Tensor) -> tuple[Tensor, Tensor]:
@@ -346,23 +344,3 @@ def derivatives(prediction: Callable[[Tensor], Tensor], values: Tensor) -> tuple
             for k in range(values.shape[1])
         ]
     return value.detach(), torch.stack(columns, 1)
-
-
-def _tree_of_rows(tree: FittedTree) -> FittedTree:
-    """A tree whose features are the parameters of a row's hazards, in the order of :class:`RowHazards`."""
-    sizes = [1 + len(module.family.shape_names) for module in tree.hazards.values()]
-    hazards, start = {}, 0
-    for (name, module), size in zip(tree.hazards.items(), sizes, strict=True):
-        family = copy.deepcopy(module.family).cpu().double()
-        family.ancillary = "linear"
-        row = SoftTree(sum(sizes), 0, family, dtype=torch.float64, start="zeros")
-        leaf = row.leaf(1)
-        assert leaf.shape_slope is not None
-        with torch.no_grad():
-            leaf.slope[start] = 1.0
-            for k in range(size - 1):
-                leaf.shape_slope[k, start + 1 + k] = 1.0
-            row.log_time_scale.copy_(module.log_time_scale)
-        hazards[name] = row.requires_grad_(False)
-        start += size
-    return replace(tree, hazards=hazards, prediction="hbp", groups=None)

@@ -101,12 +101,9 @@ def _table(
     if (ratio := tree.module.family.constant_ratio) is not None:
         table[ratio] = np.exp(table["effect"])
     if hazard is not None:  # errors are zero at the reference, NaN if the data give none
-        errors = np.empty((hazard.n_groups, len(moved)))
-        for group, map in enumerate(hazard.by_group):
-            combined = moved @ map[: moved.shape[1]]
-            unseen = hazard.unseen(combined) & (moved != 0).any(-1)
-            errors[group] = torch.where(unseen, torch.nan, (combined @ hazard.root).norm(dim=-1)).numpy()
-        width = half_width(level) * errors[hazard.groups.numpy()][order].ravel()
+        none = (moved == 0).all(-1)
+        errors = [hazard.errors(moved @ map[: moved.shape[1]]).where(~none, 0.0) for map in hazard.map]
+        width = half_width(level) * torch.stack(errors)[hazard.groups].numpy()[order].ravel()
         table["lower"], table["upper"] = table["effect"] - width, table["effect"] + width
     return table
 

@@ -235,12 +235,12 @@ class Design:
         return out / self.scale[:, None]
 
     def map_of(self, split: int, n_groups: int, n_shapes: int) -> Tensor:
-        """:meth:`leaves` of a split as a matrix, (n_groups * d, D), in the order of ``unflatten``."""
+        """:meth:`leaves` of a split, flattened, by coefficients, (n_groups, d, D)."""
         count, own = len(self.kinds_of(n_groups, n_shapes).of), slice(split, split + 1)
         units = torch.eye(1 + count, count, dtype=self.centre.dtype, device=self.centre.device)
         one = replace(self, centre=self.centre[own], scale=self.scale[own])
-        found = one.leaves(units, n_groups, n_shapes).flatten().flatten(1)
-        return (found[:-1] - found[-1]).mT  # the slope of an offset, a constant, is no part of a map
+        found = one.leaves(units, n_groups, n_shapes).flatten()
+        return (found[:-1] - found[-1]).movedim(0, -1)  # the slope of an offset, a constant, is no part of it
 
 
 def _moments(x: DesignMatrix, share: Tensor) -> tuple[Tensor, Tensor]:

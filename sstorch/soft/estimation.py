@@ -187,13 +187,13 @@ class Estimator:
             rows = torch.eye(len(theta), dtype=theta.dtype, device=estimates.theta.device)
             posterior = estimates.quadratic(rows[None])[split].cpu()
             n_shapes = len(self.trees[name].family.shape_names)
-            found[name] = HazardCovariance.of_posterior(
-                estimates.rounded[split].cpu(),
-                posterior,
-                marginal_covariance(posterior, theta, precision, self._blocks(kinds)),
-                precision,
+            found[name] = HazardCovariance(
                 self._design.map_of(split, model.n_groups, n_shapes).cpu(),
+                estimates.rounded[split].cpu(),
+                torch.linalg.inv(posterior) - torch.diag(precision),
+                precision,
                 model.groups_of_leaves(split).cpu(),
+                marginal_covariance(posterior, theta, precision, self._blocks(kinds)),
             )
         return FitCovariance(found)
 

@@ -31,7 +31,8 @@ from sstorch.fitted.tree import FittedTree, leaves_of_state, tree_of_state, tree
 from sstorch.groups.recalibration import RESULTS, Partition, PartitionOf, Recalibrate, Recalibration
 from sstorch.groups.table import groups_without_events
 from sstorch.groups.validation import GroupValidation
-from sstorch.inference.covariance import FitCovariance, term_facts
+from sstorch.inference.contrasts import term_facts
+from sstorch.inference.covariance import FitCovariance
 from sstorch.monitoring import Callback, History, ProgressBar, check_callbacks
 from sstorch.reading.effects import Explanation, explain_row
 from sstorch.reading.nodes import Reading

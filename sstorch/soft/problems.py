@@ -20,7 +20,7 @@ from sstorch.data import Preprocessor, Schema, SurvivalData
 from sstorch.data.design_matrix import DesignMatrix, first_features
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.inference.covariance import HazardCovariance
-from sstorch.inference.hazard_rows import LeafDerivatives
+from sstorch.inference.hazard_rows import row_derivatives
 from sstorch.monitoring import Callback, History
 from sstorch.newton import UNCONVERGED, newton
 from sstorch.nn import HazardFamily, LeafParameters, SoftTree, check_family
@@ -134,27 +134,27 @@ class Problems(Batched):
             parts.append(design.leaves(at.theta, 1, n_shapes))
         stacked = zip(*(vars(part).values() for part in parts), strict=True)
         self.tree.set_leaves(LeafParameters(*(torch.stack(each, 1).flatten(0, 1) for each in stacked)))
-        map = design.map_of(0, 1, n_shapes)
-        return Solved(objective, converged, at.theta[0].cpu(), prior.precision[0].cpu(), map.cpu())
+        (map,) = design.map_of(0, 1, n_shapes).cpu()
+        return Solved(objective, converged, at.theta[0].cpu(), prior.precision[0].cpu(), map)
 
     def covariance(self, solved: Solved | None) -> HazardCovariance:
         """Of the coefficients of a single problem, by its Hessian; penalties are added to the mean loss."""
-        parameters = self.tree.select(0).leaf_parameters()
-        leaves = LeafParameters(*(part.detach().double() for part in vars(parameters).values()))
+        tree = self.tree.select(0)
+        leaves = LeafParameters(*(part.detach().double() for part in vars(tree.leaf_parameters()).values()))
         sample, family = in_double(self.sample, self.tree.family)
-        weight = counted_weight(sample)
-        leaf = torch.zeros(sample.weight.shape[1], dtype=torch.long, device=weight.device)
-        information = LeafDerivatives(family, leaves, leaf, sample, weight).information()
-        if solved is not None:
-            information = solved.map.mT @ information @ solved.map
-            return HazardCovariance.of_information(solved.theta, information, solved.precision, solved.map)
-        count = weight.sum() / sample.loss_weight.sum()  # the covariance counts rows
-        curvature = count * self.objective.leaf_curvature(self.tree.leaf_parameters()).detach()[0, 0].double()
-        size, p = len(curvature), self.tree.in_features
-        order = torch.tensor([p, *range(p), *range(p + 1, size)])  # the intercept first
-        theta, map = leaves.flatten()[0].cpu()[order], torch.eye(size, dtype=torch.float64)[:, order]
-        information = information.cpu()[order][:, order]
-        return HazardCovariance.of_information(theta, information, curvature.cpu()[order], map)
+        leaf = torch.zeros(sample.weight.shape[1], dtype=torch.long, device=sample.weight.device)
+        features, _, second = row_derivatives(family, leaves, leaf, sample)
+        if solved is None:
+            size, p = leaves.flatten().shape[1], self.tree.in_features
+            order = torch.tensor([p, *range(p), *range(p + 1, size)])  # the intercept first
+            count = counted_weight(sample).sum() / sample.loss_weight.sum()  # the covariance counts rows
+            curvature = self.objective.leaf_curvature(self.tree.leaf_parameters()).detach()[0, 0].double()
+            theta, map = leaves.flatten()[0].cpu()[order], torch.eye(size, dtype=torch.float64)[:, order]
+            precision = (count * curvature).cpu()[order]
+        else:
+            theta, map, precision = solved.theta, solved.map, solved.precision
+        information = map.mT @ features.information(second).cpu() @ map
+        return HazardCovariance(map[None], theta, information, precision, torch.zeros(1, dtype=torch.long))
 
     def train(
         self, trainer: Trainer, callbacks: Sequence[Callback], checkpoint: Checkpoint | None
@@ -280,7 +280,7 @@ def stack_splits(
     if any(data.entry.any() for data in splits):
         others["log_entry"] = logs(data.entry for data in splits)
     if any(data.intervals is not None for data in splits):
-        lower, upper = zip(*map(_bounds, splits), strict=True)
+        lower, upper = zip(*(data.bounds for data in splits), strict=True)
         others |= {"log_lower": logs(lower), "log_upper": logs(upper)}
     family = copy.deepcopy(settings.family).prepare(log_time, event, weight, log_scale)
     kind = type(family)
@@ -322,14 +322,6 @@ def stack_splits(
         **others,
     )
     return tree, sample
-
-
-def _bounds(data: SurvivalData) -> tuple[FloatArray, FloatArray]:
-    """Bounds of the times within intervals, (n,); 0 and +inf of others."""
-    if data.intervals is None:
-        return np.zeros(len(data)), np.full(len(data), np.inf)
-    within = data.intervals.censored
-    return np.where(within, data.intervals.lower, 0.0), np.where(within, data.intervals.upper, np.inf)
 
 
 def last_times(data: SurvivalData) -> FloatArray:

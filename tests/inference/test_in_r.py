@@ -29,7 +29,7 @@ NO_PENALTY = {"penalties": Penalties(ridge=0), "columns": Columns(numeric="linea
 def with_penalties_known(model: SurvivalRegression) -> SurvivalRegression:
     """A copy that uses the inverse of Hessian and penalties."""
     covariance, new = model.covariance_, copy.copy(model)
-    hazards = {name: replace(each, robust=each.posterior) for name, each in covariance.hazards.items()}
+    hazards = {name: replace(each, adjusted=None) for name, each in covariance.hazards.items()}
     new.covariance_ = replace(covariance, hazards=hazards)
     return new
 

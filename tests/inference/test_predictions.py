@@ -9,7 +9,7 @@ import torch
 
 from sstorch import Columns, Penalties, Surv, SurvivalRegression, inference, load_dataset
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.inference.predictions import Quantity, RowHazards, derivatives
+from sstorch.inference.predictions import Quantity, derivatives
 from sstorch.validation import contrast
 from tests.conftest import nightly
 from tests.histories import halved
@@ -40,14 +40,14 @@ def competing() -> SurvivalRegression:
 
 def check_derivatives(model: SurvivalRegression, what: str) -> None:
     x = model.tree_.encode(DATA.frame[list(model.feature_names_in_)][:3])
-    rows = RowHazards.of(model.tree_, model.covariance_, x)
     quantity = Quantity.of(model, what, TIMES, 0.2, 1500.0)
-    value, found = derivatives(quantity.prediction, rows.values)
-    for k in range(rows.values.shape[1]):
-        step = torch.zeros_like(rows.values)
+    parameters, _ = quantity.parameters(x)
+    value, found = derivatives(quantity.prediction, parameters)
+    for k in range(parameters.shape[1]):
+        step = torch.zeros_like(parameters)
         step[:, k] = 1e-5
         with torch.no_grad():
-            ahead, behind = (quantity.prediction(rows.values + sign * step) for sign in (1, -1))
+            ahead, behind = (quantity.prediction(parameters + sign * step) for sign in (1, -1))
         expected = (ahead - behind) / 2e-5
         assert torch.allclose(found[:, k], expected, rtol=1e-5, atol=1e-7 * float(value.abs().max()))
 
@@ -100,16 +100,19 @@ def test_weibull_survival_has_the_error_of_the_closed_form(weibull: SurvivalRegr
 
 
 def test_errors_are_those_of_draws(competing: SurvivalRegression) -> None:
-    frame = ROWS.drop(columns="age")
-    rows = RowHazards.of(competing.tree_, competing.covariance_, competing.tree_.encode(frame))
+    frame = ROWS.drop(columns="age").set_axis(list("abcd"))
     quantity = Quantity.of(competing, "incidence", TIMES, 0.5, None)
+    parameters, deviations = quantity.parameters(competing.tree_.encode(frame))
     generator = torch.Generator().manual_seed(0)
-    draws = torch.randn(400, rows.factors.shape[-1], dtype=torch.float64, generator=generator)
+    draws = torch.randn(400, deviations.shape[-1], dtype=torch.float64, generator=generator)
     with torch.no_grad():
-        drawn = torch.stack([quantity.prediction(rows.values + rows.factors @ each) for each in draws])
+        drawn = torch.stack([quantity.prediction(parameters + deviations @ each) for each in draws])
     found = inference.predict(competing, frame, "incidence", times=TIMES)
     assert found.standard_error == pytest.approx(drawn.std(0).numpy(), rel=0.2)
-    assert list(found.to_frame().index.names) == ["row", "cause", "time"]
+    expected = pd.MultiIndex.from_product(
+        [frame.index, ["early", "late"], TIMES], names=["row", "cause", "time"]
+    )
+    pd.testing.assert_index_equal(found.to_frame().index, expected)
 
 
 def test_contrast_of_equal_rows_is_zero_and_of_others_their_difference(spline: SurvivalRegression) -> None:
