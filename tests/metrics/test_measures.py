@@ -1,7 +1,7 @@
 """Measures at a horizon: limits by the jackknife against plain loops, and one event as the only cause."""
 
-from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 import pytest
@@ -19,6 +19,7 @@ from sstorch.metrics import (
     integrated_brier_score,
     measure,
 )
+from sstorch.metrics.measures import MEASURES
 
 from .cohorts import error_of_limits, or_no_pair, scored
 
@@ -26,97 +27,104 @@ T = 1.2
 Array = np.ndarray
 
 
-def _cohort(n: int, seed: int = 0, digits: int = 1) -> tuple[Array, Array, Array]:
-    """Times that tie, events with censorings too, and predictions that tie."""
-    rng = np.random.default_rng(seed)
+def _cohort(n: int) -> tuple[Array, Array, Array]:
+    """Times that tie, events with censorings too, 0 of censored rows or a cause, and predictions that tie."""
+    rng = np.random.default_rng(0)
     score = rng.normal(size=n)
     failed, left = rng.exponential(np.exp(-score)), rng.exponential(1.5, n)
-    time = np.maximum(np.round(np.minimum(failed, left), digits), 0.1)
-    return time, failed <= left, np.clip(np.round(np.exp(-np.exp(score)), 1), 0.05, 0.95)
+    time = np.maximum(np.round(np.minimum(failed, left), 1), 0.1)
+    code = np.where(failed <= left, rng.integers(1, 3, n), 0)
+    return time, code, np.clip(np.round(np.exp(-np.exp(score)), 1), 0.05, 0.95)
 
 
-def _product_limit(
-    time: Array,
-    leaves: Array,
-    at_risk: Callable[[float], Array],
-    weight: Array,
-    until: Callable[[float], bool],
-) -> float:
-    """Weighted Kaplan-Meier over the times that `until` marks, by its formula."""
-    value = 1.0
-    for u in np.unique(time[leaves]):
-        if until(u):
-            value *= 1.0 - weight[leaves & (time == u)].sum() / weight[at_risk(u)].sum()
-    return value
+# Plain loops: time, 1 of an event of interest, 0 of a censored row, other numbers of other causes;
+# survival at T; weights.
 
 
-def _g(time: Array, event: Array, weight: Array, t: float, *, before: bool) -> float:
+def _g(time: Array, code: Array, weight: Array, t: float, *, before: bool) -> float:
     """G(t), or G(t-): an event leaves before a censoring at its time."""
-    at_risk = lambda u: (time > u) | (~event & (time == u))  # noqa: E731
-    return _product_limit(time, ~event, at_risk, weight, lambda u: u < t or (u == t and not before))
-
-
-def _pairs(
-    later: Callable[[int, Array, Array], Array], power: int
-) -> Callable[[Array, Array, Array, Array], float]:
-    """Share of concordant pairs of an event by T with the rows that are `later`, of weight 1 / G^power."""
-
-    def value(time: Array, event: Array, survival: Array, weight: Array) -> float:
-        right = total = 0.0
-        for i in np.flatnonzero(event & (time <= T)):
-            g = _g(time, event, weight, time[i], before=True)
-            partners = later(i, time, event)
-            pair = weight[i] * weight[partners] / g**power
-            other = survival[partners]
-            right += pair @ ((survival[i] < other) + 0.5 * (survival[i] == other))
-            total += pair.sum()
-        return right / total
-
+    value = 1.0
+    for u in np.unique(time[code == 0]):
+        if u < t or (u == t and not before):
+            at_risk = (time > u) | ((code == 0) & (time == u))
+            value *= 1.0 - weight[(code == 0) & (time == u)].sum() / weight[at_risk].sum()
     return value
 
 
-def _longer(i: int, time: Array, event: Array) -> Array:
-    return (time > time[i]) | ((time == time[i]) & ~event)
+def _concordance(time: Array, code: Array, survival: Array, weight: Array, power: int = 0) -> float:
+    """Share of concordant pairs of an event by T with the rows that are later, of weight 1 / G^power."""
+    right = total = 0.0
+    for i in np.flatnonzero((code == 1) & (time <= T)):
+        later = (time > time[i]) | ((time == time[i]) & (code != 1))
+        pair = weight[i] * weight[later] / _g(time, code, weight, time[i], before=True) ** power
+        right += pair @ ((survival[i] < survival[later]) + 0.5 * (survival[i] == survival[later]))
+        total += pair.sum()
+    return right / total
 
 
-def _brier(time: Array, event: Array, survival: Array, weight: Array) -> float:
-    total, at_t = 0.0, _g(time, event, weight, T, before=False)
-    for i in range(time.size):
-        if time[i] > T:
-            total += weight[i] * (1.0 - survival[i]) ** 2 / at_t
-        elif event[i]:
-            total += weight[i] * survival[i] ** 2 / _g(time, event, weight, time[i], before=True)
-    return total / weight.sum()
+def _states(time: Array, code: Array, weight: Array) -> tuple[Array, Array]:
+    """Whether the event has happened by T, and weights over G; 0 of rows whose state at T is not known."""
+    inverse = [
+        1.0 / _g(time, code, weight, min(t, T), before=t <= T) if t > T or known else 0.0
+        for t, known in zip(time, code > 0, strict=True)
+    ]
+    return (code == 1) & (time <= T), weight * inverse
 
 
-def _scaled_brier(time: Array, event: Array, survival: Array, weight: Array) -> float:
-    at_t = _product_limit(time, event, lambda u: time >= u, weight, lambda u: u <= T)
-    alike = np.full(time.size, at_t)
-    return 1.0 - _brier(time, event, survival, weight) / _brier(time, event, alike, weight)
+def _auc(time: Array, code: Array, survival: Array, weight: Array) -> float:
+    case, mass = _states(time, code, weight)
+    low, high = survival[case][:, None], survival[~case]
+    pairs = np.outer(mass[case], mass[~case])
+    return float((pairs * ((low < high) + 0.5 * (low == high))).sum() / pairs.sum())
+
+
+def _brier(time: Array, code: Array, survival: Array, weight: Array) -> float:
+    case, mass = _states(time, code, weight)
+    return float(mass @ (case - (1.0 - survival)) ** 2 / weight.sum())
+
+
+def _incidence(time: Array, code: Array, weight: Array) -> float:
+    alive, found = 1.0, 0.0
+    for u in np.unique(time[time <= T]):
+        share = weight * (time == u) / weight[time >= u].sum()
+        found, alive = found + alive * share[code == 1].sum(), alive * (1.0 - share[code > 0].sum())
+    return float(found)
+
+
+def _scaled_brier(time: Array, code: Array, survival: Array, weight: Array) -> float:
+    alike = np.full(time.size, 1.0 - _incidence(time, code, weight))
+    return 1.0 - _brier(time, code, survival, weight) / _brier(time, code, alike, weight)
 
 
 LOOPS = {
-    "c_harrell_t": _pairs(_longer, 0),
-    "c_uno_t": _pairs(_longer, 2),
-    "auc": _pairs(lambda i, time, event: time > T, 1),
+    "c_harrell_t": _concordance,
+    "c_uno_t": partial(_concordance, power=2),
+    "c_cause_specific": _concordance,
+    "auc": _auc,
     "brier": _brier,
     "scaled_brier": _scaled_brier,
 }
+CELLS = [
+    (name, cause) for name in LOOPS for cause in (None, 1, 2) if MEASURES[name].defined_for(cause is not None)
+]
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("name", LOOPS)
-def test_value_and_error_are_those_of_a_plain_loop(name: str, weighted: bool) -> None:
-    plain, rows, step = LOOPS[name], _cohort(28), 1e-5
-    weight = np.random.default_rng(1).uniform(0.3, 3.0, 28) if weighted else np.ones(28)
+@pytest.mark.parametrize(("name", "cause"), CELLS)
+def test_value_and_error_are_those_of_a_plain_loop(name: str, cause: int | None, weighted: bool) -> None:
+    (time, code, survival), n, step = _cohort(36), 36, 1e-5
+    code = (code > 0) * 1 if cause is None else code
+    rows = time, np.where(code == (cause or 1), 1, 3 * (code > 0)), survival
+    weight = np.random.default_rng(1).uniform(0.3, 3.0, n) if weighted else np.ones(n)
     influence = [
-        (plain(*rows, weight + step * unit) - plain(*rows, weight - step * unit)) / (2.0 * step)
+        (LOOPS[name](*rows, weight + step * unit) - LOOPS[name](*rows, weight - step * unit)) / (2.0 * step)
         for unit in np.diag(weight)
     ]
-    estimate = measure(HorizonRows.of(rows[:2], rows[2], T, sample_weight=weight if weighted else None), name)
-    assert estimate.value == pytest.approx(plain(*rows, weight), abs=1e-12)
+    given = {"sample_weight": weight if weighted else None, "cause": cause}
+    estimate = measure(HorizonRows.of((time, code), survival, T, **given), name)
+    assert estimate.value == pytest.approx(LOOPS[name](*rows, weight), abs=1e-12)
     error = float(np.sqrt(np.square(influence).sum()))
-    assert error_of_limits(name, *estimate, n_subjects=28) == pytest.approx(error, rel=1e-6)
+    assert error_of_limits(name, *estimate, n_subjects=n) == pytest.approx(error, rel=1e-6)
 
 
 @pytest.mark.parametrize(
