@@ -27,7 +27,7 @@ SCORES = ("c_harrell", "c_uno", "cd_auc", "ibs_graf")
 
 def load() -> SurvivalData:
     """Unemployment; sex is the sensitive column and no feature."""
-    return load_dataset("unemployment", sex=True).with_sensitive("sex")
+    return load_dataset("unemployment_sex").with_sensitive("sex")
 
 
 def train(mode: str, n_starts: int) -> FairnessPath:

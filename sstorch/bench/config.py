@@ -19,7 +19,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 
 from sstorch.checks import names_text, nearest_text
 from sstorch.data import SurvivalData, load_dataset
-from sstorch.data.datasets import ENTRIES, optional_columns
+from sstorch.data.datasets import ENTRIES
 from sstorch.data.files import load_file
 from sstorch.exceptions import ConfigError, SstorchError
 from sstorch.soft.estimators import SoftSurvivalTree
@@ -67,8 +67,7 @@ class DatasetConfig:
             raise ConfigError(
                 f"dataset.{read[0]} describes a file and is not used by dataset={self.name}; add dataset=csv"
             )
-        # Some data sets have a sensitive column only on request.
-        return load_dataset(self.name, **dict.fromkeys(optional_columns(self.name, self.sensitive), True))
+        return load_dataset(self.name)
 
     def _file(self, path: str | None, cause: str | None, **options: Any) -> SurvivalData:
         if path is None:

