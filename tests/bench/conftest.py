@@ -7,6 +7,7 @@ import pytest
 from tests.app import sstorch
 
 App = Callable[..., tuple[int, str, str]]
+Refused = Callable[..., str]
 
 
 @pytest.fixture
@@ -18,5 +19,18 @@ def app(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         code = sstorch(monkeypatch, *map(str, words))
         told = capsys.readouterr()
         return code, told.out, told.err
+
+    return run
+
+
+@pytest.fixture
+def refused(app: App) -> Refused:
+    """Run the command in vain: the one line of its error."""
+
+    def run(*words: object) -> str:
+        code, _, err = app(*words)
+        (line,) = err.splitlines()
+        assert (code, line[:16]) == (2, "sstorch: error: ")
+        return line
 
     return run

@@ -13,7 +13,7 @@ from sstorch.bench.cross_validation import make_folds
 from sstorch.bench.reporting import main
 from sstorch.bench.run import AALEN_JOHANSEN, CAUSE_COX, TREE, peer_table, score_run
 from sstorch.validation import validate_groups
-from tests.bench.conftest import App
+from tests.bench.conftest import App, Refused
 
 
 @pytest.fixture(scope="module")
@@ -39,16 +39,24 @@ def _typed(table: pd.DataFrame, folder: Path) -> list[str]:
     ]  # fmt: skip
 
 
-def test_run_of_causes_is_scored_kept_and_reported(table: pd.DataFrame, tmp_path: Path, app: App) -> None:
+def test_run_of_causes_is_scored_kept_and_reported(
+    table: pd.DataFrame, tmp_path: Path, app: App, refused: Refused
+) -> None:
     run = tmp_path / "run"
     typed = [*_typed(table, tmp_path), "model=prognostic_tree", "model.leaf=exponential", "model.depth=1"]
+    typed += ["model.penalties.gate_charge=1"]
     code, out, _ = app(*typed, f"hydra.run.dir={run}")
     assert code == 0
-    for said in ("76 relapse, 82 death", "model    PrognosticTree(", "Aalen-Johansen"):
-        assert said in out
     assert json.loads((run / "status.json").read_text())["status"] == "completed"
     model = PrognosticTree.load(run / "model")
-    assert model.causes_ == ("relapse", "death")
+    assert (model.causes_, model.penalties.gate_charge) == (("relapse", "death"), 1.0)
+    for said in (
+        "76 relapse, 82 death",
+        "model    PrognosticTree(",
+        "Aalen-Johansen",
+        model.choice_.summary(),
+    ):
+        assert said in out
     scores = pd.read_csv(run / "scores.csv")
     assert len(scores) == 2 * 2
     assert scores["chosen"].all()
@@ -66,9 +74,8 @@ def test_run_of_causes_is_scored_kept_and_reported(table: pd.DataFrame, tmp_path
     page = (run / "report" / "report.md").read_text()
     for said in ("Concordance (Wolbers)", "| this model |", "cause-specific Cox", ", death |"):
         assert said in page
-    code, _, err = app(*typed, f"hydra.run.dir={tmp_path / 'b'}", "model=soft_tree")
-    assert code == 2
-    assert "a trainer moves gates by the likelihood of one event" in err
+    line = refused(*typed[:-1], f"hydra.run.dir={tmp_path / 'b'}", "model=soft_tree")
+    assert "a trainer moves gates by the likelihood of one event" in line
 
 
 def test_scores_of_causes_are_those_of_evaluate(table: pd.DataFrame) -> None:

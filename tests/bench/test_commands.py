@@ -64,27 +64,6 @@ def test_options_sweeps_and_deletions_are_passed_on(app: App) -> None:
     assert "sst_po" not in yaml.safe_load(out)["study"]["models"]
 
 
-@pytest.mark.parametrize(
-    ("typed", "told"),
-    [
-        ("deth=1", "there is no setting deth. Did you mean 'model.depth'?"),
-        ("+foo=1", "there is no setting foo. --cfg job shows the settings."),
-        ("cv.n_folds=five", "cv.n_folds: Value 'five'"),
-        ("dataset=gbsg", "Could not find 'dataset/gbsg' Available options in 'dataset': aids"),
-        ("model.depth=1,2", "Ambiguous value for argument 'model.depth=1,2'"),
-        ("study.n_jobs=2", "a setting of study was given, but no study"),
-        ("model.depth", "missing EQUAL at '<EOF>': write NAME=VALUE"),
-    ],
-)
-def test_refusals_are_one_line(typed: str, told: str, tmp_path: Path, app: App) -> None:
-    code, _, err = app(f"hydra.run.dir={tmp_path / 'run'}", typed)
-    (line,) = err.splitlines()
-    assert code == 2
-    assert line.startswith("sstorch: error: ")
-    assert told in line
-    assert not (tmp_path / "run").exists()
-
-
 def test_help_is_short_and_lists_the_choices(app: App) -> None:
     assert app("--help")[:2] == (0, help_text() + "\n")
     lines = help_text().splitlines()
@@ -112,10 +91,8 @@ sstorch()
     assert (done.stdout, done.stderr, done.returncode) == (f"{help_text()}\nlight", "", 0)
 
 
-def test_version_and_missing_data_file(app: App) -> None:
+def test_version(app: App) -> None:
     assert app("--version") == (0, f"sstorch {package.__version__}\n", "")
-    missing = (2, "", "sstorch: error: /no.csv: no such file\n")
-    assert app("dataset=csv", "dataset.path=/no.csv") == missing
 
 
 def test_commands_are_those_of_the_package() -> None:

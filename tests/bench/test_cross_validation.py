@@ -1,3 +1,5 @@
+"""Cross-validation: its scores, its groups, its reference models, and what makes two data sets the same."""
+
 from pathlib import Path
 
 import numpy as np
@@ -6,24 +8,19 @@ import pytest
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 from sksurv.metrics import integrated_brier_score as sksurv_ibs
-from sksurv.util import Surv
+from sksurv.util import Surv as Structured
 
-from sstorch import (
-    Columns,
-    PrognosticTree,
-    SoftSurvivalTree,
-    SurvivalData,
-    SurvivalRegression,
-    inference,
-    metrics,
-)
+from sstorch import Columns, SoftSurvivalTree, Surv, SurvivalData, SurvivalRegression, inference, metrics
 from sstorch.bench import cross_validate
-from sstorch.bench.cross_validation import CrossValidation, make_folds
+from sstorch.bench.baselines import make_baseline
+from sstorch.bench.cross_validation import CrossValidation, data_checksum, make_folds
+from sstorch.bench.models import SoftTreeModel
 from sstorch.bench.report.run import Run, calibration
+from sstorch.bench.run import COX, KAPLAN_MEIER, TREE, peer_table, score_run
 from sstorch.bench.scores import GROUP_SCORES, SCORES
 from sstorch.data import Preprocessor
 from sstorch.document import number
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.optim import Nodec
 
 ESTIMATOR = SoftSurvivalTree(depth=1, trainer=Nodec(macro_iterations=2), init="random", n_starts=2)
@@ -43,11 +40,18 @@ def test_scores_are_those_of_the_metrics(result: CrossValidation, gbsg2: Surviva
     times = metrics.evaluation_times(test.time, train.time, "sksurv")
     curves = np.asarray(tree.predict_survival_function(test.frame, times))
     peer = sksurv_ibs(
-        Surv.from_arrays(train.event, train.time), Surv.from_arrays(test.event, test.time), curves, times
+        *(Structured.from_arrays(part.event, part.time) for part in (train, test)), curves, times
     )
     assert row["ibs_sksurv"] == pytest.approx(peer, rel=1e-10)
     own = tree.log_likelihood(test.frame, (test.time, test.event))
     assert row["log_likelihood"] == pytest.approx(own, rel=1e-12)
+    # Predictions of held-out rows are those of the tree of their fold.
+    table = result.held_out(gbsg2).set_index("row")
+    inside = table["fold"] == fold
+    np.testing.assert_array_equal(table["group"][inside], tree.apply(test.frame))
+    names = [name for name in table if name.startswith("S(")]
+    expected = tree.predict_survival_function(test.frame, [float(name[2:-1]) for name in names])
+    np.testing.assert_array_equal(table.loc[inside, names], expected)
 
 
 def test_a_fold_is_trained_as_its_rows_alone_would_be(result: CrossValidation, gbsg2: SurvivalData) -> None:
@@ -114,19 +118,6 @@ def test_groups_are_scored_and_validated(result: CrossValidation, gbsg2: Surviva
     assert str(found) in result.model.summary()
 
 
-def test_predictions_of_held_out_rows(small_data: SurvivalData) -> None:
-    result = cross_validate(PrognosticTree(depth=1, columns=Columns(numeric="linear")), small_data, 3)
-    table = result.held_out(small_data)
-    assert list(table["row"]) == list(range(len(small_data)))
-    np.testing.assert_array_equal(table["fold"], result.folds)
-    inside = result.folds == 2
-    rows, tree = small_data.frame[inside], result.trees[2]
-    np.testing.assert_array_equal(table["group"][inside], tree.apply(rows))
-    names = [name for name in table if name.startswith("S(")]
-    expected = tree.predict_survival_function(rows, [float(name[2:-1]) for name in names])
-    np.testing.assert_array_equal(table.loc[inside, names], expected)
-
-
 def test_folds_too_small_to_score_are_refused_before_training() -> None:
     data = SurvivalData(pd.DataFrame({"x": range(9)}), (np.arange(1.0, 10.0), np.ones(9, bool)))
     with pytest.raises(DataError, match=r"fold \d of 9 cannot be scored, choose fewer folds"):
@@ -139,3 +130,68 @@ def test_checkpoint_of_other_rows_raises(small_data: SurvivalData, tmp_path: Pat
     pd.testing.assert_frame_equal(again.scores, first.scores)
     with pytest.raises(ConfigError, match="`checkpoint` must be a file of a run with the same settings"):
         cross_validate(model, small_data.subset(range(1, 120)), 2, checkpoint=path)
+
+
+def test_everything_that_a_model_sees_counts() -> None:
+    time, event = np.arange(1.0, 7.0), np.array([1, 0, 1, 1, 0, 1])
+    frame = pd.DataFrame({"site": [3.0, 4.0, np.nan, 3.0, 4.0, 3.0], "x": np.arange(6.0)})
+    base = data_checksum(SurvivalData(frame, (time, event)))
+    assert data_checksum(SurvivalData(frame.copy(), (time, event))) == base
+    others = [
+        SurvivalData(frame.assign(x=frame["x"] + 1e-12), (time, event)),
+        SurvivalData(frame[["x", "site"]], (time, event)),
+        SurvivalData(frame, (time, 1 - event)),
+        SurvivalData(frame, (time, event), sample_weight=[1, 1, 1, 1, 1, 2]),
+        SurvivalData(frame, Surv(time, event, entry=time / 2)),
+        SurvivalData(frame, Surv(time, event, entry=[0, 1, 0, 3, 0, 5], id=list("abcdef"))),
+        SurvivalData(frame, Surv(time, [1, 0, 2, 1, 0, 2], causes="auto")),
+        # The same in text, but a category.
+        SurvivalData(frame.assign(site=frame["site"].astype("string")), (time, event)),
+    ]
+    sums = [data_checksum(own) for own in others]
+    assert len({base, *sums}) == len(others) + 1
+
+
+def test_reference_models_are_scored_on_the_folds_of_a_run(small_data: SurvivalData) -> None:
+    estimator = SoftSurvivalTree(depth=1, trainer="joint", init="random", n_starts=2)
+    result = cross_validate(estimator, small_data, 3)
+    peers = [SoftTreeModel("regression", SurvivalRegression("weibull"))]
+    scores = score_run(result, small_data, peers=peers)
+    table = peer_table(scores)
+    assert list(table.index) == [KAPLAN_MEIER, "regression", COX, TREE]
+    assert (table["folds"] == 3).all()
+    assert table.loc[["regression", TREE], "log_likelihood"].notna().all()
+    assert table.loc[[KAPLAN_MEIER, COX], "log_likelihood"].isna().all()
+    assert table.loc[KAPLAN_MEIER, "c_harrell"] == 0.5
+    own = result.scores[result.scores["chosen"] & (result.scores["part"] == "test")].set_index("fold")
+    tree = scores[scores["model"] == TREE].set_index("fold")
+    for name in ("c_harrell", "ibs_graf", "log_likelihood"):
+        np.testing.assert_allclose(tree[name], own[name], rtol=1e-12)
+    # Kaplan-Meier of the other folds, scored as any model is.
+    outside, inside = small_data.subset(result.folds != 1), small_data.subset(result.folds == 1)
+    fitted = make_baseline("kaplan_meier").fit(outside.frame, outside.y)
+    grid = metrics.evaluation_times(inside.time, outside.time, "graf")
+    curves = fitted.falling_curves(inside.frame, grid), grid
+    value = metrics.evaluate(curves, outside, inside, metrics=["ibs_graf"])["value"].iloc[0]
+    found = scores[(scores["model"] == KAPLAN_MEIER) & (scores["fold"] == 1)]["ibs_graf"].iloc[0]
+    assert found == pytest.approx(value, rel=1e-12)
+
+
+def test_reference_models_are_those_that_the_rows_allow(
+    small_data: SurvivalData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    regression = SurvivalRegression("weibull", columns=Columns(numeric="linear"))
+    late = SurvivalData(
+        small_data.frame,
+        Surv(small_data.time, small_data.event, entry=0.5 * small_data.time * (np.arange(120) % 2)),
+    )
+    with pytest.warns(DataWarning, match="left-truncated"):
+        result = cross_validate(regression, late, 2)
+    assert list(peer_table(score_run(result, late)).index) == [KAPLAN_MEIER, COX, TREE]
+    monkeypatch.setattr("sstorch.bench.run.MOST_NUMBERS", 100)
+    assert list(peer_table(score_run(result, late)).index) == [KAPLAN_MEIER, TREE]
+    monkeypatch.undo()
+    still = SurvivalData(0 * small_data.frame + 1, small_data.y)
+    with pytest.warns(DataWarning, match="Cox could not be fitted outside fold"):
+        scores = score_run(result, still)
+    assert COX not in set(scores["model"])

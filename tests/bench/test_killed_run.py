@@ -16,16 +16,27 @@ from sstorch.exceptions import ConfigError
 from tests.app import sstorch
 
 ROOT = Path(__file__).parents[2]
+# The command, which halts where a phase is reported for the first time.
+PROGRAM = """
+import signal, sys
+from sstorch.bench.cli import main
+from sstorch.threads import listening
+
+halt = sys.argv.pop(1)
+
+def halted(phase, done, total):
+    if phase == halt:
+        print("halted", flush=True)
+        signal.pause()
+
+with listening(halted):
+    main()
+"""
 COMMON = ("dataset=gbsg2", "cv.n_folds=2", "model.leaf=weibull", "model.depth=1", "logger=none")
 GROUPS = "model=prognostic_tree"
 RUNS = {
     "groups": (*COMMON, GROUPS),
-    "gates": (
-        *COMMON[:-1],
-        "experiment=quick",
-        "model.n_starts=1",
-        "logger.progress=false",
-    ),
+    "gates": (*COMMON[:-1], "experiment=quick", "model.n_starts=1", "logger.progress=false"),
     "causes": ("dataset=melanoma", *COMMON[1:], GROUPS),
 }
 PHASES = {
@@ -58,7 +69,7 @@ def test_run_killed_in_a_phase_continues_with_the_same_result(
     run, phase = case.split(": ")
     base = tmp_path_factory.mktemp("killed")
     whole, folder = _whole(run, base / "whole", monkeypatch), base / "run"
-    command = [sys.executable, "-m", "tests.bench.killed_run", phase, f"hydra.run.dir={folder}", *RUNS[run]]
+    command = [sys.executable, "-c", PROGRAM, phase, f"hydra.run.dir={folder}", *RUNS[run]]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
     assert process.stdout is not None

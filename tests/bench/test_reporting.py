@@ -1,4 +1,4 @@
-"""The report of a single run: from the command to the page, for data of one's own."""
+"""Reports: of a run, from the command to the page, and of a sweep."""
 
 import json
 import re
@@ -9,8 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch.bench.reporting import load_model, main, report_of_run
+from sstorch.bench.reporting import load_model, main, report_of_run, sweep_report
 from sstorch.data import load_file
+from sstorch.document import to_markdown
+from sstorch.exceptions import ConfigError
 from sstorch.metrics import KaplanMeier
 from tests.app import sstorch
 
@@ -99,11 +101,9 @@ def test_the_rows_are_those_of_the_file(run: Path, page: str, cohort: Path) -> N
     assert set(columns) == {"age", "shock = 1", "ward = a", "ward = b&lt;2&gt;", "ward = c"}
     assert "<small>4 missing</small>" in body
     parts = [np.full(160, True), *(leaf == group for group in np.unique(leaf))]
-    for part, cell, shocks in zip(parts, columns["ward = a"], columns["shock = 1"], strict=True):
-        count = int((data.frame["ward"][part] == "a").sum())
-        assert cell == f"{count} ({100 * count / part.sum():.0f} %)"
-        shock = int((data.frame["shock"][part] == 1).sum())
-        assert shocks == f"{shock} ({100 * shock / part.sum():.0f} %)"
+    for title, has in (("ward = a", data.frame["ward"] == "a"), ("shock = 1", data.frame["shock"] == 1)):
+        for part, cell in zip(parts, columns[title], strict=True):
+            assert cell == f"{has[part].sum()} ({100 * has[part].mean():.0f} %)"
 
 
 def test_groups_and_scores_are_those_of_the_run(run: Path, page: str, cohort: Path) -> None:
@@ -116,32 +116,57 @@ def test_groups_and_scores_are_those_of_the_run(run: Path, page: str, cohort: Pa
         assert median.startswith(f"{float(known):.0f} (" if np.isfinite(known) else "- (")
     scores = {row[0]: row[1:] for row in _rows(page, "Scores of the tree and reference models")}
     peers = pd.read_csv(run / "peers.csv").groupby("model")["c_harrell"].mean()
-    shown = {"regression": "regression without groups"}
-    for name in ("Kaplan-Meier", "regression", "Cox"):
-        assert scores[shown.get(name, name)][0] == f"{peers[name]:.3f}"[1:]
-    assert scores["this model"][0] == f"{peers['tree']:.3f}"[1:]
+    shown = {"Kaplan-Meier": "Kaplan-Meier", "regression": "regression without groups", "Cox": "Cox"}
+    for name, title in {**shown, "tree": "this model"}.items():
+        assert scores[title][0] == f"{peers[name]:.3f}"[1:]
     assert list(scores)[-1] == "this model"
 
 
 def test_what_is_no_completed_run_is_refused(
-    run: Path, cohort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refusal(folder: Path) -> str:
-        with pytest.raises(SystemExit) as stopped:
-            main([str(folder)])
-        assert stopped.value.code == 2
-        error = capsys.readouterr().err
-        assert error.count("\n") == 1
-        return error
-
     assert report_of_run(tmp_path) is None
-    copy = tmp_path / "copy"
-    shutil.copytree(run, copy)
+    copy = Path(shutil.copytree(run, tmp_path / "copy"))
     status = json.loads((copy / "status.json").read_text())
-    (copy / "status.json").write_text(json.dumps(status | {"data": "0" * 64}))
-    assert "have changed since it ran" in refusal(copy)
-    (copy / "status.json").write_text(json.dumps(status | {"status": "interrupted"}))
-    assert "is interrupted, not completed" in refusal(copy)
-    (copy / "status.json").write_text(json.dumps(status))
-    (copy / "held_out.csv").unlink()
-    assert "has no held_out.csv: run it again" in refusal(copy)
+    for change, message in (
+        ({"data": "0" * 64}, "have changed since it ran"),
+        ({"status": "interrupted"}, "is interrupted, not completed"),
+        ({}, "has no held_out.csv: run it again"),
+    ):
+        (copy / "status.json").write_text(json.dumps(status | change))
+        if not change:
+            (copy / "held_out.csv").unlink()
+        with pytest.raises(SystemExit) as stopped:
+            main([str(copy)])
+        error = capsys.readouterr().err
+        assert (stopped.value.code, error.count("\n")) == (2, 1)
+        assert message in error
+
+
+def swept_run(folder: Path, depth: int, scores: list[float], status: str = "completed") -> None:
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(f"model:\n  depth: {depth}\ncv:\n  n_folds: {len(scores)}\n")
+    (folder / "status.json").write_text(json.dumps({"status": status}))
+    about = {"fold": range(len(scores)), "start": 0, "part": "test", "chosen": True, "objective": 1.0}
+    table = pd.DataFrame({**about, "c_harrell": scores})
+    pd.concat([table, table.assign(part="train", c_harrell=0.99)]).to_csv(folder / "scores.csv", index=False)
+
+
+def test_sweep_shows_settings_scores_with_errors_and_the_best(tmp_path: Path) -> None:
+    for name, scores, status in (
+        ("0", [0.6, 0.7], "completed"),
+        ("1", [0.7, 0.8], "completed"),
+        ("2", [0.5, 0.5], "running"),
+    ):
+        swept_run(tmp_path / name, int(name) + 1, scores, status)
+    text = to_markdown(report_of_run(tmp_path))
+    for said in ("model.depth", "0.6500 (0.0500)", "**0.7500 (0.0500)**", "2 completed runs of 3"):
+        assert said in text
+    assert "cv.n_folds" not in text  # it does not differ
+
+
+def test_sweep_without_completed_run_raises(tmp_path: Path) -> None:
+    swept_run(tmp_path / "0", 1, [0.6, 0.7], status="failed")
+    with pytest.raises(ConfigError, match="1 runs, none of them completed"):
+        sweep_report(tmp_path)
+    assert report_of_run(tmp_path / "0" / "model") is None

@@ -151,46 +151,24 @@ def test_scores_are_those_of_the_metrics_and_of_the_estimator(cohort: DatasetCon
         assert thin[name].value == pytest.approx(whole[name].value, abs=6e-3), name
 
 
-def test_rows_in_any_order_have_the_scores_of_the_public_metrics() -> None:
+def test_scores_of_rows_in_any_order_are_those_of_evaluate() -> None:
     rng = np.random.default_rng(0)
     risk, censored = rng.normal(size=160), rng.exponential(4.0, 160)
     event_time = rng.exponential(np.exp(-risk))
     time = np.ceil(20 * np.minimum(event_time, censored)) / 20  # many are tied
-    y = Surv(time, event_time <= censored)
-    data = SurvivalData(pd.DataFrame({"risk": risk}), y)
+    data = SurvivalData(pd.DataFrame({"risk": risk}), Surv(time, event_time <= censored))
     train, test = data.subset(np.arange(100)), data.subset(np.arange(100, 160))
 
     class Exponential:
-        def falling_curves(self, X: pd.DataFrame, times: np.ndarray) -> np.ndarray:
+        def predict_survival_function(self, X: pd.DataFrame, times: np.ndarray) -> np.ndarray:
             return np.exp(-np.exp(X[["risk"]].to_numpy().round(1)) * times)
 
+        falling_curves = predict_survival_function
+
     found = RowsToScore(test, train).scores(Exponential())
-
-    def curves(grid: np.ndarray) -> np.ndarray:
-        return Exponential().falling_curves(test.frame, grid)
-
-    events, distinct = test.event_times, np.unique(test.time)
-    expected = {
-        "c_harrell": metrics.concordance_harrell(test.y, curves(events), events),
-        "c_harrell_ties": metrics.concordance_harrell(test.y, curves(events), events, tied_time="all"),
-        "c_uno": metrics.concordance_uno(test.y, curves(events), events, train=train.y),
-        "d_calibration_p": metrics.d_calibration(test.y, curves(distinct), distinct).p_value,
-    }
-    for name, convention, known in (
-        ("ibs_graf", "graf", train),
-        ("ibs_graf_own", "graf", test),
-        ("ibs_sksurv", "sksurv", train),
-    ):
-        grid = metrics.evaluation_times(test.time, train.time, convention)
-        expected[name] = metrics.integrated_brier_score(
-            test.y, curves(grid), grid, train=known.y, convention=convention
-        )
-    inside = distinct[(distinct >= events[0]) & (distinct < distinct[-1])]
-    auc = metrics.cumulative_dynamic_auc(test.y, curves(inside), inside, train=train.y)
-    expected["cd_auc"] = metrics.mean_cumulative_dynamic_auc(test.y, auc, inside)
-    assert set(expected) | {"ici_pseudo", "log_likelihood"} == set(found)
-    for name, value in expected.items():
-        assert found[name].value == pytest.approx(value, abs=1e-12), name
+    assert found.keys() == {*CURVE_SCORES, "log_likelihood"}
+    expected = metrics.evaluate(Exponential(), train, test, metrics=CURVE_SCORES)["value"]
+    assert {name: found[name].value for name in CURVE_SCORES} == pytest.approx(dict(expected), abs=1e-12)
 
 
 class Broken(BaseEstimator):
