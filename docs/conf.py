@@ -61,13 +61,13 @@ def _skip_routing(app, what, name, obj, skip, options):
     return True if _ROUTING.fullmatch(name) else None
 
 
-def _copy_linked_files(app, docname, source):
-    """Copy linked pages of experiments into the site as files: in the repository they are plain links."""
-    source[0] = _FILE_LINK.sub(r"{download}`\1 <\2>`", source[0])
+def _adapt_source(app, docname, source):
+    """Copy linked pages of experiments into the site as files; drop the blank last line of examples."""
+    source[0] = _FILE_LINK.sub(r"{download}`\1 <\2>`", source[0]).replace("\n\n```\n", "\n```\n")
 
 
 def setup(app):
     """Connect the hooks; that of docstrings after napoleon, which makes the fields."""
     app.connect("autodoc-process-docstring", _plain_text, priority=600)
     app.connect("autodoc-skip-member", _skip_routing)
-    app.connect("source-read", _copy_linked_files)
+    app.connect("source-read", _adapt_source)

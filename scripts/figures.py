@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 import matplotlib
-from PIL import Image
+from PIL import Image, ImageChops
 
 from sstorch import PrognosticTree, load_dataset
 from sstorch.deploy import export_calculator
@@ -47,6 +47,14 @@ def _few_colours(file: Path, n: int) -> Path:
     """Write a picture anew with a palette, in less than half of the bytes."""
     Image.open(file).convert("RGB").quantize(n).save(file, optimize=True)
     return file
+
+
+def _without_bottom(file: Path) -> None:
+    """Cut what has the colour of the bottom off a picture, but for a margin of 10 pixels."""
+    picture = Image.open(file).convert("RGB")
+    bottom = Image.new("RGB", picture.size, picture.getpixel((0, picture.height - 1)))
+    *_, end = ImageChops.difference(picture, bottom).getbbox()
+    picture.crop((0, 0, picture.width, min(end + 10, picture.height))).save(file)
 
 
 def calculators(folder: Path) -> list[Path]:
@@ -86,6 +94,7 @@ def calculators(folder: Path) -> list[Path]:
             size = ["--window-size=1100,1640", "--force-device-scale-factor=0.8", "--hide-scrollbars"]
             command = [browser, "--headless", "--no-sandbox", "--disable-gpu", *size, f"--screenshot={file}"]
             subprocess.run([*command, page.as_uri()], check=True, capture_output=True, timeout=120)
+            _without_bottom(file)
         files.append(_few_colours(file, 64))
     return files
 
