@@ -75,15 +75,9 @@ class FrameEstimator(BaseEstimator):  # type: ignore[misc]
         """HTML summary of a fitted estimator for notebooks; empty before fitting."""
         return ""
 
-    def _repr_html_inner(self) -> str:
-        html: str = self._fitted_html() + super()._repr_html_inner()
+    def _html_repr(self) -> str:
+        html: str = self._fitted_html() + super()._html_repr()
         return html
-
-    def _repr_mimebundle_(self, **options: object) -> dict[str, str]:
-        bundle: dict[str, str] = super()._repr_mimebundle_(**options)
-        if "text/html" in bundle:
-            bundle["text/html"] = self._fitted_html() + bundle["text/html"]
-        return bundle
 
     def _cleaned(self, X: object) -> pd.DataFrame:
         """The training columns of rows, read; other columns may hold anything."""

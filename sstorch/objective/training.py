@@ -1,4 +1,4 @@
-"""Training objective: expected negative log-likelihood plus penalties, and its gradients in closed form."""
+"""Training objective: expected negative log-likelihood plus penalties; probabilities of paths."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sstorch.exceptions import ConfigError
-from sstorch.nn import DesignMatrix, GateParameters, HazardFamily, LeafParameters, SoftTree
-from sstorch.nn.functional import sigmoid_and_softplus
+from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree
 from sstorch.nn.hazards.base import component_losses
 from sstorch.objective.penalties import (
     GatePenalty,
@@ -99,7 +98,8 @@ class TrainingObjective(nn.Module):
 
     def row_penalty(self, tree: SoftTree, sample: Sample, relaxed: bool = False) -> Tensor:
         """Sum of the penalties on predictions, or of their relaxations, shape (R,)."""
-        return self.parameter_row_penalty(*_flat(tree), sample, relaxed).reshape(tree.batch_shape)
+        parts = tree.gate_parameters(), tree.leaf_parameters(), tree.prepared_family
+        return self.parameter_row_penalty(*parts, sample, relaxed)
 
     def parameter_row_penalty(self, gates: GateParameters, leaves: LeafParameters, *others: object) -> Tensor:
         """:meth:`row_penalty` of parameters; arguments of :meth:`RowPenalty.forward`."""
@@ -116,14 +116,18 @@ class TrainingObjective(nn.Module):
         )
 
     def data_term(self, tree: SoftTree, sample: Sample) -> Tensor:
-        """Expected negative log-likelihood of all rows, of the batch shape of the tree."""
-        (gates, leaves, family), weight = _flat(tree), sample.loss_weight
+        """Expected negative log-likelihood of all rows, (R,)."""
+        if len(tree.batch_shape) != 1:
+            raise ConfigError(
+                f"`tree` must have a batch_shape (R,), got {tree.batch_shape}; one tree has (1,)"
+            )
+        gates, leaves, family = tree.gate_parameters(), tree.leaf_parameters(), tree.prepared_family
+        weight, values = sample.loss_weight, []
         n_elements = len(tree.topology.leaves) * weight.shape[-1]
-        values = []
         for some in problem_blocks(tree.n_problems, n_elements, weight.device):
             own = gates.select(some), leaves.select(some), family.select(some), sample.select(some)
             values.append(self.plain_data_term(*own, weight[some]))
-        return torch.cat(values).reshape(tree.batch_shape)
+        return torch.cat(values)
 
     def plain_data_term(
         self,
@@ -184,24 +188,6 @@ class TrainingObjective(nn.Module):
         return changed
 
 
-def _flat(tree: SoftTree) -> tuple[GateParameters, LeafParameters, HazardFamily]:
-    """Gates, leaves and family with one dimension of problems, of a tree of any batch shape."""
-    gates, leaves, family = tree.gate_parameters(), tree.leaf_parameters(), tree.prepared_family
-    n_batch = len(tree.batch_shape)
-    if n_batch == 1:
-        return gates, leaves, family
-
-    def flat(value: Tensor) -> Tensor:
-        return value.reshape(tree.n_problems, *value.shape[n_batch:])
-
-    constants = {name: flat(value) for name, value in family.constants().items()}
-    return (
-        GateParameters(flat(gates.weight), flat(gates.bias)),
-        LeafParameters(*(flat(value) for value in vars(leaves).values())),
-        family.with_constants(constants, (tree.n_problems,)),
-    )
-
-
 def _curvature(penalties: nn.ModuleList, parameters: ParametersT) -> Tensor:
     seconds = (cast(Penalty, penalty).curvature(parameters).flatten() for penalty in penalties)
     return sum(seconds, torch.zeros_like(parameters.flatten()))
@@ -220,15 +206,15 @@ def _total(penalties: nn.ModuleList, zero: Tensor, *arguments: object) -> Tensor
 
 
 @dataclass(frozen=True)
-class _Routing:
-    """Gates of a full binary tree at rows."""
+class Routing:
+    """Gates of a full binary tree at rows, for derivatives in closed form."""
 
     left: Tensor  # (K, B, M), probability of going left; gates are in heap order
     right: Tensor  # (K, B, M)
     reach: tuple[Tensor, ...]  # (K, 2^d, M), probability of each node of depth d = 0, 1, ...
 
     @classmethod
-    def of(cls, logits: Tensor, to_ends: bool = False) -> _Routing:
+    def of(cls, logits: Tensor, to_ends: bool = False) -> Routing:
         """Probabilities from the root downwards, those of the B + 1 ends of the tree only if asked for."""
         left, right = torch.sigmoid(logits), torch.sigmoid(-logits)
         reach = [logits.new_ones(len(logits), 1, logits.shape[-1])]
@@ -254,88 +240,3 @@ class _Routing:
             losses = (self.left[:, level] * below_left).addcmul_(self.right[:, level], below_right)
             n_gates = first
         return losses.squeeze(-2), slopes
-
-
-def gate_value_and_gradient(x: DesignMatrix, gates: GateParameters, losses: Tensor) -> tuple[Tensor, Tensor]:
-    """Path probability x weighted ``losses`` (K, B + 1, M), (K,), and its gradient in gates (K, B, p + 1)."""
-    expected, slopes = _Routing.of(gates.logits(x)).expected(losses)
-    return expected.sum(-1), gates.features(x).pull_back(slopes)
-
-
-def routing_slopes(logits: Tensor, losses: Tensor) -> Tensor:
-    """Derivative of each row's part of :func:`gate_value_and_gradient` in each logit, shape (K, B, M)."""
-    return _Routing.of(logits).expected(losses)[1]
-
-
-def logistic_value_and_gradient(
-    x: DesignMatrix, gate: GateParameters, weight: Tensor, left_weight: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Logistic loss of a gate, sum_i o_i log(1 + exp(z_i)) - l_i z_i, (K,), and gradient (K, 1, p + 1)."""
-    # ``weight`` o and ``left_weight`` l, o where the label is left, else 0, are (K, M).
-    logits = gate.logits(x).squeeze(-2)
-    left, loss = sigmoid_and_softplus(logits)
-    value = loss.mul_(weight).addcmul_(left_weight, logits, value=-1).sum(-1)
-    slope = left.mul_(weight).sub_(left_weight)
-    return value, gate.features(x).pull_back(slope[:, None, :])
-
-
-def leaf_value_and_gradient(
-    family: HazardFamily,
-    leaves: LeafParameters,
-    sample: Sample,
-    probability: Tensor,
-    basis: Tensor | None,
-) -> tuple[Tensor, Tensor]:
-    """Weighted ``probability`` (K, L, M) x loss, (K,), and its gradient (K, L, d)."""
-    loss, slopes = _row_losses(family, leaves, sample, basis, probability)
-    value = torch.mul(probability, loss, out=loss).sum((-2, -1))
-    return value, _leaf_gradient(leaves, sample.x, [slope.mul_(probability) for slope in slopes])
-
-
-def tree_value_and_gradients(
-    gates: GateParameters,
-    leaves: LeafParameters,
-    family: HazardFamily,
-    sample: Sample,
-    weight: Tensor,
-    basis: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Path probability x weight (K, M) x loss, and gradients (K, B, p + 1) and (K, L, d)."""
-    routing = _Routing.of(gates.logits(sample.x), to_ends=True)
-    probability = routing.reach[-1] * weight[:, None, :]
-    loss, slopes = _row_losses(family, leaves, sample, basis, probability)
-    expected, of_logits = routing.expected(loss)
-    value = (expected * weight).sum(-1)
-    of_gates = gates.features(sample.x).pull_back(of_logits.mul_(weight[:, None, :]))
-    of_leaves = _leaf_gradient(leaves, sample.x, [slope.mul_(probability) for slope in slopes])
-    return value, of_gates, of_leaves
-
-
-def _row_losses(
-    family: HazardFamily,
-    leaves: LeafParameters,
-    sample: Sample,
-    basis: Tensor | None,
-    probability: Tensor,
-) -> tuple[Tensor, list[Tensor]]:
-    """Losses (K, L, M) of rows and derivatives in g and shapes, finite where the probability is zero."""
-    linear, shape = leaves.linear_predictor(sample.x), leaves.shape_parameters(sample.x)
-    loss, slopes, _ = family.derivatives(*sample.log_times[:2], linear, shape, basis, second=False)
-    parts = [loss, *slopes]
-    if family.overflows:
-        irrelevant = probability == 0
-        for part in parts:
-            part.masked_fill_(irrelevant, 0.0)
-    return parts[0], parts[1:]
-
-
-def _leaf_gradient(leaves: LeafParameters, x: DesignMatrix, slopes: list[Tensor]) -> Tensor:
-    """Gradient (K, L, d) in the parameters of leaves from weighted derivatives of rows, (K, L, M) each."""
-    x, (first, *others) = leaves.features(x), slopes
-    parts = [x.pull_back(first)]
-    if leaves.shape_slope.shape[-2] == 0:
-        parts += [other.sum(-1, keepdim=True) for other in others]
-    else:
-        shapes = [x.pull_back(other) for other in others]
-        parts += [shape[..., -1:] for shape in shapes] + [shape[..., :-1] for shape in shapes]
-    return torch.cat(parts, dim=-1)

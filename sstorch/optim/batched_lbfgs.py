@@ -53,13 +53,8 @@ class LineSearch(Batched):
 
     def restart(self, problems: Tensor, value: Tensor, slope: Tensor) -> LineSearch:
         """Begin again where `problems` (K,) is true, from `value` (K,) and `slope` (K,) at step zero."""
-        new, column = LineSearch.start(value, slope), problems[:, None]
-        points = ((new.origin, self.origin), (new.low, self.low), (new.high, self.high))
-        step, n_trials = (new.step, self.step), (new.n_trials, self.n_trials)
-        return LineSearch(
-            *(torch.where(column, *pair) for pair in points),
-            *(torch.where(problems, *pair) for pair in (step, n_trials)),
-        )
+        pairs = zip(vars(LineSearch.start(value, slope)).values(), vars(self).values(), strict=True)
+        return LineSearch(*(torch.where(problems[:, None] if p[0].ndim > 1 else problems, *p) for p in pairs))
 
     def advance(self, value: Tensor, slope: Tensor) -> tuple[LineSearch, Tensor, Tensor]:
         """Take values (K,), +inf if not finite, and slopes (K,) at `step`, and choose the next trials."""
@@ -344,10 +339,8 @@ class _Problems(Batched):
             steepest = ~(_dot(gradient, scaled) < 0)
             direction = torch.where(steepest[:, None], direction, scaled)
         direction = torch.where((status == Status.RUNNING)[:, None], direction, 0.0)
-        number, search = (
-            torch.arange(x.shape[0], device=x.device),
-            LineSearch.start(value, _dot(gradient, direction)),
-        )
+        number = torch.arange(x.shape[0], device=x.device)
+        search = LineSearch.start(value, _dot(gradient, direction))
         history, at = CurvatureHistory.empty(x, options.history), (x, value, gradient, norm)
         state = value, status, zero + 1, zero, direction, steepest, gradient
         return cls(number, *at, *state, search, history, metric)
@@ -471,9 +464,8 @@ def minimize(
     if x0.dim() != 2 or not x0.is_floating_point():
         raise ValueError(f"x0 must be floating point (R, d), found {x0.dtype} of shape {tuple(x0.shape)}.")
     options = options or LBFGSOptions()
-    evaluations = (
-        1 if x0.device.type == "cpu" else 4
-    )  # until a look at what is done, for which a device waits
+    # Until a look at what is done, for which a device waits.
+    evaluations = 1 if x0.device.type == "cpu" else 4
     problems = _Problems.start(function, x0.detach().clone(), options, metric)
     result = OptimizationResult(**{name: getattr(problems, name).clone() for name in _REPORTED})
     while len(running := problems.running()) > 0:

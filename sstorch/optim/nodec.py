@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from sstorch._version import __version__
 from sstorch.batched import Batched
-from sstorch.checks import check_choice, check_integer, is_number_of
+from sstorch.checks import check_choice, check_integer, check_share, is_number_of
 from sstorch.exceptions import ConfigError
 from sstorch.monitoring import Callback, History
 from sstorch.nn import Exponential, HazardFamily, LogLogistic, SoftTree, Spline, Weibull
@@ -272,8 +272,7 @@ class Nodec(Trainer):
         if not all(0 <= value < 1 for value in self.thresholds):
             raise ConfigError(f"eps must be three thresholds in [0, 1), got {self.eps!r}")
         check_integer("macro_iterations", self.macro_iterations, least=1)
-        if not is_number_of(self.zeta, Real) or not 0 < self.zeta <= 1:
-            raise ConfigError(f"zeta must be in (0, 1], got {self.zeta!r}")
+        check_share(self.zeta, "zeta", closed=True)
         if self.patience is not None:
             check_integer("patience", self.patience, least=1)
         if not is_number_of(self.gradient_tolerance, Real) or not self.gradient_tolerance >= 0:

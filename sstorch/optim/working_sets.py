@@ -15,20 +15,16 @@ from typing_extensions import override
 
 from sstorch.batched import SHARED
 from sstorch.nn import DesignMatrix, GateParameters, HazardFamily, LeafParameters, SoftTree
-from sstorch.nn.functional import softplus
+from sstorch.nn.functional import sigmoid_and_softplus, softplus
 from sstorch.nn.routing import log_path_probability
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.objective.penalties import RowTerm
 from sstorch.objective.rows import problem_blocks
 from sstorch.objective.training import (
+    Routing,
     expected_loss,
-    gate_value_and_gradient,
     leaf_losses,
-    leaf_value_and_gradient,
-    logistic_value_and_gradient,
     parameter_losses,
-    routing_slopes,
-    tree_value_and_gradients,
 )
 from sstorch.optim.linear_hazards import loss_derivatives
 from sstorch.optim.steps import Batch, Step, StepObjective, by_autograd
@@ -61,8 +57,9 @@ class BranchObjective(StepObjective):
 
     @override
     def data_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        value, gradient = gate_value_and_gradient(self.sample.x, self.gates_at(x)[0], self.weight)
-        return value, gradient.flatten(1)
+        gates, rows = self.gates_at(x)[0], self.sample.x
+        expected, slopes = Routing.of(gates.logits(rows)).expected(self.weight)
+        return expected.sum(-1), gates.features(rows).pull_back(slopes).flatten(1)
 
     @override
     def penalty(self, x: Tensor) -> Tensor:
@@ -106,9 +103,24 @@ class LeafObjective(StepObjective):
     def data_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
         if not self.is_closed:
             return super().data_and_gradient(x)
-        leaves = self.leaves_at(x)[0]
-        value, gradient = leaf_value_and_gradient(self.family, leaves, self.sample, self.weight, self.basis)
-        return value, gradient.flatten(1)
+        loss, gradient = self.losses_and_gradient(self.leaves_at(x)[0], self.weight)
+        return torch.mul(self.weight, loss, out=loss).sum((-2, -1)), gradient.flatten(1)
+
+    def losses_and_gradient(self, leaves: LeafParameters, probability: Tensor) -> tuple[Tensor, Tensor]:
+        """Losses of rows, finite where ``probability`` (K, L, M) is 0; gradient (K, L, d) of the product."""
+        rows, shape_slopes = self.sample.x, leaves.shape_slope.shape[-2]
+        linear, shape = leaves.linear_predictor(rows), leaves.shape_parameters(rows)
+        times = self.sample.log_times[:2]
+        loss, slopes, _ = self.family.derivatives(*times, linear, shape, self.basis, second=False)
+        if self.family.overflows:
+            irrelevant = probability == 0
+            for part in (loss, *slopes):
+                part.masked_fill_(irrelevant, 0.0)
+        x, (first, *others) = leaves.features(rows), [slope.mul_(probability) for slope in slopes]
+        shapes = [x.pull_back(each) if shape_slopes else each.sum(-1, keepdim=True) for each in others]
+        parts = [x.pull_back(first), *(each[..., -1:] for each in shapes)]
+        parts += [each[..., :-1] for each in shapes if shape_slopes]
+        return loss, torch.cat(parts, dim=-1)
 
     @override
     def data(self, x: Tensor) -> Tensor:
@@ -140,11 +152,14 @@ class JointObjective(BranchObjective, LeafObjective):
     def data_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
         if not self.is_closed:
             return by_autograd(self.data, x)
-        tree = *self._tree_at(x), self.family, self.sample, self.weight, self.basis
-        value, *found = tree_value_and_gradients(*tree)
-        own = zip(found, (self.gate_places, self.leaf_places), strict=True)
+        (gates, leaves), rows, weight = self._tree_at(x), self.sample.x, self.weight[:, None]
+        routing = Routing.of(gates.logits(rows), to_ends=True)
+        loss, of_leaves = self.losses_and_gradient(leaves, routing.reach[-1] * weight)
+        expected, slopes = routing.expected(loss)
+        of_gates = gates.features(rows).pull_back(slopes.mul_(weight))
+        own = (of_gates, self.gate_places), (of_leaves, self.leaf_places)
         parts = [each if each.shape[1] == len(at) else each[:, at] for each, at in own]
-        return value, torch.cat([part.flatten(1) for part in parts], dim=1)
+        return (expected * self.weight).sum(-1), torch.cat([part.flatten(1) for part in parts], dim=1)
 
     @override
     def data(self, x: Tensor) -> Tensor:
@@ -202,9 +217,12 @@ class LogisticObjective(StepObjective):
 
     @override
     def data_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        gate = GateParameters.unflatten(x[:, None])
-        value, gradient = logistic_value_and_gradient(self.sample.x, gate, self.weight, self.left_weight)
-        return value, gradient.flatten(1)
+        gate, rows = GateParameters.unflatten(x[:, None]), self.sample.x
+        logits = gate.logits(rows).squeeze(1)
+        left, loss = sigmoid_and_softplus(logits)
+        value = loss.mul_(self.weight).addcmul_(self.left_weight, logits, value=-1).sum(-1)
+        slope = left.mul_(self.weight).sub_(self.left_weight)
+        return value, gate.features(rows).pull_back(slope[:, None]).flatten(1)
 
     @override
     def penalty(self, x: Tensor) -> Tensor:
@@ -303,7 +321,8 @@ MAX_BLOCK, MAX_BOUND = 64, 1024
 
 def gate_curvature(x: DesignMatrix, logits: Tensor, losses: Tensor) -> Tensor:
     """Curvature of gates by ``logits`` (K, B, M) and weighted ``losses`` (K, B + 1, M)."""
-    return feature_blocks(x, (routing_slopes(logits, losses) * (1 - 2 * torch.sigmoid(logits))).abs_())
+    slopes = Routing.of(logits).expected(losses)[1]
+    return feature_blocks(x, (slopes * (1 - 2 * torch.sigmoid(logits))).abs_())
 
 
 def leaf_curvature(

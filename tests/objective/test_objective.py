@@ -1,6 +1,5 @@
 """The training objective against plain loops, its derivatives, and penalties one by one."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -8,9 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from sstorch.exceptions import ConfigError
 from sstorch.nn import DesignMatrix, GateParameters, HazardFamily, LeafParameters, LogLogistic, SoftTree
 from sstorch.nn.hazards.base import Ancillary
-from sstorch.objective import GatePenalty, LeafPenalty, Ridge, Sample, SmallLeaves, TrainingObjective
+from sstorch.objective import GatePenalty, LeafPenalty, Ridge, Sample, TrainingObjective
 from sstorch.objective.penalties import GateRidge, NormalPrior
 from sstorch.optim.steps import Batch
 from sstorch.optim.working_sets import joint_step
@@ -164,16 +164,10 @@ def test_second_derivatives_are_exact(leaf: str) -> None:
     torch.testing.assert_close(second.norm(), (2 * expected @ slope(start)).norm(), rtol=1e-5, atol=0)
 
 
-@pytest.mark.parametrize("batch_shape", [(), (1,), (2, 3)])
-def test_trees_of_every_batch_shape(batch_shape: tuple[int, ...]) -> None:
-    n = math.prod(batch_shape)
-    flat, sample = random_tree(n, 2, "spline_ph"), random_sample(n)
-    tree = blank_tree(3, 2, "spline_ph", batch_shape)
-    tree.load_state_dict({k: v.reshape((*batch_shape, *v.shape[1:])) for k, v in flat.state_dict().items()})
-    penalties = TrainingObjective(0.1, 0.2, row_penalties=[SmallLeaves(9.0, 0.4)])
-    assert penalties(tree, sample).shape == batch_shape
-    torch.testing.assert_close(penalties(tree, sample).flatten(), penalties(flat, sample))
-    torch.testing.assert_close(penalties.penalty(tree).flatten(), penalties.penalty(flat))
+@pytest.mark.parametrize("batch_shape", [(), (2, 3)])
+def test_trees_that_are_no_batch_raise(batch_shape: tuple[int, ...]) -> None:
+    with pytest.raises(ConfigError, match="batch_shape"):
+        TrainingObjective()(blank_tree(3, 2, batch_shape=batch_shape), random_sample(6))
 
 
 # ------------------------------------------------------------------ the prior of leaves

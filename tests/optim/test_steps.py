@@ -15,7 +15,7 @@ from sstorch.objective.penalties import Monotone
 from sstorch.objective.training import expected_loss, leaf_losses
 from sstorch.optim import LBFGSOptions, minimize
 from sstorch.optim.steps import Batch, Step, by_autograd
-from sstorch.optim.working_sets import branch_step, joint_step, leaf_step, logistic_step
+from sstorch.optim.working_sets import LeafObjective, branch_step, joint_step, leaf_step, logistic_step
 from tests.batches import blank_tree, random_sample, random_tree, to_device, with_entry, within_intervals
 from tests.conftest import covering, devices
 
@@ -102,7 +102,7 @@ def test_logistic_step_equals_scikit_learn(device: str) -> None:
 def test_entry_times_and_intervals_take_the_plain_way(change: Callable[[Sample], Sample]) -> None:
     tree, sample = random_tree(2, 1), change(random_sample(2))
     step = leaf_step(Batch(tree, TrainingObjective(), sample), 1)
-    with patch("sstorch.optim.working_sets.leaf_value_and_gradient", None):
+    with patch.object(LeafObjective, "losses_and_gradient", None):
         value = step.value_and_gradient(step.read())[0]
     without = leaf_step(Batch(tree, TrainingObjective(), random_sample(2)), 1)
     assert not torch.equal(value, without.value_and_gradient(without.read())[0])
