@@ -63,11 +63,6 @@ class CurveMoments(Batched):
         return within + torch.einsum("rqgh,rg,rh->rq", between.square(), self.weight, self.weight) / 2
 
 
-def pair_weight(weight: Tensor) -> Tensor:
-    """Sum of w_i w_j over the pairs of rows of different groups, from the groups' weights (R, G): (R,)."""
-    return (weight * _others(weight)).sum(-1) / 2
-
-
 # Where the squared differences are summed: nodes in log model time, and their weights >= 0, in original time
 # units, shape (R, Q) each.
 Grid = tuple[Tensor, Tensor]
@@ -109,17 +104,12 @@ class CurveRows(Batched):
             probability=None if self.probability is None else self.probability[..., rows],
         )
 
-    @torch.no_grad()
-    def centre(self, log_time: Tensor) -> Tensor:
-        """Mean curve of some rows, evenly chosen, shape (R, Q)."""
-        n_rows = self.linear.shape[-1]
-        step = max(1, -(-n_rows // _CENTRE_ROWS))
-        return self.take(slice(0, n_rows, step)).curves(log_time).mean(-1)
-
     def moments(self, log_time: Tensor) -> CurveMoments:
         """Moments of the curves by group, chunk by chunk: only the curves of one are in memory."""
         # Chunks of many rows are computed once more for their gradient.
-        centre, n_nodes = self.centre(log_time), log_time.shape[1]
+        n_nodes, step = log_time.shape[1], -(-self.linear.shape[-1] // _CENTRE_ROWS)
+        with torch.no_grad():
+            centre = self.take(slice(None, None, max(1, step))).curves(log_time).mean(-1)
         transformed = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
         few = self.linear.numel() * n_nodes <= KEPT_ELEMENTS
         keep = few or transformed or not torch.is_grad_enabled()
@@ -214,8 +204,8 @@ class GroupParity(RowPenalty):
         return self.log_time.to(like), self.measure.to(like)
 
     def _per_pair(self, weight: Tensor) -> Tensor:
-        """Factor of the sum over pairs, given the weights of the groups (K, G)."""
-        pairs = pair_weight(weight)
+        """One over the sum of w_i w_j over pairs of rows of different groups, by their weights (K, G)."""
+        pairs = (weight * _others(weight)).sum(-1) / 2
         return torch.where(pairs > 0, 1 / pairs, 0.0)
 
 

@@ -7,14 +7,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from sstorch import SurvivalData
 from sstorch.exceptions import ConfigError
 from sstorch.nn import DesignMatrix, GateParameters, HazardFamily, LeafParameters, LogLogistic, SoftTree
 from sstorch.nn.hazards.base import Ancillary
-from sstorch.objective import GatePenalty, LeafPenalty, Ridge, Sample, TrainingObjective
+from sstorch.objective import GatePenalty, LeafPenalty, Ridge, Sample, SmallLeaves, TrainingObjective
 from sstorch.objective.penalties import GateRidge, NormalPrior
 from sstorch.optim.steps import Batch
 from sstorch.optim.working_sets import joint_step
 from tests.batches import blank_tree, random_sample, random_tree, with_entry, within_intervals
+from tests.flat import soft_tree
 
 
 def by_loops(tree: SoftTree, sample: Sample, ridge: float, gate_ridge: float) -> np.ndarray:
@@ -269,3 +271,46 @@ def test_curvature_of_penalties_comes_from_autograd() -> None:
     x, time = torch.rand(20, 3).double(), torch.rand(20).double() + 0.1
     (alone(x).nll(time, torch.ones(20)) + value).backward()
     assert alone.gate(2).weight.grad is not None
+
+
+# ------------------------------------------------------------------ leaves with too few of the rows
+
+
+def rows_of_three_trees(depth: int) -> tuple[SoftTree, Sample]:
+    tree, sample = random_tree(3, depth, "weibull"), random_sample(3, n_rows=14)
+    sample.weight[0, 3], sample.weight[1, :4] = 2.5, 0.0
+    return tree, sample
+
+
+def mass_of_leaves(tree: SoftTree, sample: Sample) -> np.ndarray:
+    """Share of the rows in each leaf, (R, L)."""
+    mass = (sample.weight[:, None] * tree.log_leaf_probability(sample.x).exp()).sum(-1)
+    return (mass / sample.weight.sum(-1, keepdim=True)).detach().numpy()
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_it_is_the_square_of_what_leaves_lack(depth: int) -> None:
+    tree, sample = rows_of_three_trees(depth)
+    expected = 7.0 * (np.maximum(0.3 - mass_of_leaves(tree, sample), 0) ** 2).sum(axis=1)
+    objective = TrainingObjective(row_penalties=[SmallLeaves(7.0, 0.3)])
+    np.testing.assert_allclose(objective.row_penalty(tree, sample).detach(), expected, atol=1e-14)
+    assert (expected > 0).any() == (depth > 0)
+    each = SmallLeaves(torch.tensor([1.0, 0.0, 7.0], dtype=torch.float64), 0.3)
+    some = torch.tensor([0, 2])
+    chosen = TrainingObjective(row_penalties=[each]).select(some)
+    found = chosen.row_penalty(tree.select(some), sample.select(some)).detach()
+    np.testing.assert_allclose(found, expected[[0, 2]] * [1 / 7, 1], atol=1e-14)
+    assert TrainingObjective(row_penalties=[each]).terms(tree, sample, 1, of_gates=False) == ()
+
+
+def test_trained_tree_has_no_small_leaves(gbsg2: SurvivalData) -> None:
+    least = []
+    for min_leaf in (None, 0.0, 0.1):
+        tree = soft_tree(n_starts=2, min_leaf=min_leaf, gate_ridge=1e-4, trainer="joint", init="random")
+        tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+        hard = np.bincount(tree.apply(gbsg2.frame), minlength=5)[1:] / len(gbsg2)
+        least.append((tree.predict_leaf_proba(gbsg2.frame).mean(axis=0).min(), hard.min(), tree.objective_))
+    assert least[0] == least[1]  # off by default
+    assert max(least[0][:2]) < 0.03
+    assert min(least[2][:2]) > 0.07
+    assert least[2][0] > 0.09

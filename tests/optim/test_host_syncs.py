@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
+import sstorch
 from sstorch.nn import DesignMatrix, SoftTree
 from sstorch.objective import Ridge, Sample, TrainingObjective
 from sstorch.optim import Joint, LBFGSOptions, Leaves, Nodec, Trainer, steps
 from sstorch.optim.batched_lbfgs import OptimizationResult, _Problems
 from tests.batches import random_sample, random_tree, to_device
 from tests.conftest import nightly
-from tests.host_syncs import host_syncs
 
 LOOK = "optim/batched_lbfgs: _Problems.running"
 COMPACTION = "data/design_matrix: DesignMatrix.select"
@@ -26,6 +31,75 @@ PLAIN = TrainingObjective(1e-3, 1e-4)
 PENALISED = TrainingObjective(1e-3, 1e-4, own=[Ridge(0.1)])
 SHORT = LBFGSOptions(max_iterations=8)
 
+# ------------------------------------------------------------------ what would stall a GPU, seen on a CPU
+
+_ROOT = Path(sstorch.__file__).parent
+# Operators whose result, or its size, the host has to know; on CUDA each waits for the stream. lift_fresh is
+# what torch.tensor(...) does with a list: a copy from pageable memory, which waits as well.
+_OPERATORS = (
+    "aten::_local_scalar_dense",
+    "aten::nonzero",
+    "aten::masked_select",
+    "aten::equal",
+    "aten::bincount",
+    "aten::repeat_interleave",
+    "aten::lift_fresh",
+    "aten::_unique2",
+    "aten::unique_dim",
+    "aten::unique_consecutive",
+)
+# On a CPU these do not reach the dispatcher.
+_METHODS = {Tensor.tolist: "tolist", Tensor.numpy: "numpy", Tensor.cpu: "cpu", Tensor.__array__: "numpy"}
+
+
+def _place() -> str:
+    """Module and function of the innermost frame of the package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and _ROOT not in Path(frame.f_code.co_filename).parents:
+        frame = frame.f_back
+    path = Path(frame.f_code.co_filename)
+    name = path.relative_to(_ROOT).with_suffix("").as_posix() if _ROOT in path.parents else path.stem
+    return f"{name}: {frame.f_code.co_qualname}"
+
+
+def _waits(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    name = operator.name().split(".")[0]
+    if name == "aten::repeat_interleave":
+        return kwargs.get("output_size") is None
+    if name in ("aten::index", "aten::index_put", "aten::index_put_"):
+        return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
+    return name in _OPERATORS
+
+
+class _Found:
+    def __init__(self, found: list[str]) -> None:
+        super().__init__()
+        self.found = found
+
+
+class _Operators(_Found, TorchDispatchMode):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if _waits(func, args, kwargs or {}):
+            self.found.append(_place())
+        return func(*args, **(kwargs or {}))
+
+
+class _Methods(_Found, TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _METHODS:
+            self.found.append(_place())
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def host_syncs() -> Iterator[list[str]]:
+    """Collect the places, ``"optim/batched_lbfgs: minimize"``, at which the host reads a tensor."""
+    found: list[str] = []
+    with _Methods(found), _Operators(found):
+        yield found
+
+
+# ------------------------------------------------------------------ fits
 
 FITS = pytest.mark.parametrize(
     ("leaf", "trainer", "objective"),

@@ -276,15 +276,12 @@ def gates_of_targets(
     # Leaves have at least `min_leaf` of the weight (Hinton, Vinyals and Dean 2015, "Distilling the knowledge
     # in a neural network").
     stored = first_features(sample.x, n_gate_features).to("cpu", torch.float64)
-    share = sample.weight.double() / sample.weight.double().sum(-1, keepdim=True)
-    known: dict[tuple[int | bytes, ...], dict[int, Split]] = {}
-    trees = []
-    for problem, split in enumerate(stored.split.tolist()):
-        given = targets[problem].double().cpu().numpy(), share[problem].cpu().numpy()
-        key = split, *(part.tobytes() for part in given)  # starts of a split have the same teacher
-        if key not in known:
-            known[key] = regression_tree(stored.of_split(split), *given, columns, topology, min_leaf)
-        trees.append(known[key])
+    weight, values = sample.weight.double(), targets.double().cpu().numpy()
+    share = (weight / weight.sum(-1, keepdim=True)).cpu().numpy()
+    trees = [
+        regression_tree(stored.of_split(split), values[k], share[k], columns, topology, min_leaf)
+        for k, split in enumerate(stored.split.tolist())
+    ]
     return gates_of_splits(trees, topology, n_gate_features, targets.double())
 
 
