@@ -278,23 +278,15 @@ def contrast(
     average: bool = False,
     level: float = 0.95,
 ) -> IntervalEstimates:
-    """Estimate the difference of a prediction between two sets of rows, a minus b.
+    """Estimate the difference of a prediction between two sets of n rows, ``X_a`` minus ``X_b``.
+
+    Other arguments are as in :func:`sstorch.inference.predict`.
 
     Both predictions use the same coefficients: the standard error accounts for their correlation. For the
     effect of a treatment in a population, pass the rows with each value of the treatment and ``average=True``
-    (standardisation, the parametric g-formula). The effect is causal only if the covariates include all
-    common causes of treatment and outcome. Its interval is for subjects with these covariates.
-
-    Args:
-        model: fitted.
-        X_a: n rows.
-        X_b: n rows, one for each row of X_a.
-        times: times of curves, (n_times,), original units.
-        what: as in :func:`sstorch.inference.predict`.
-        q: level of the quantile, in (0, 1).
-        tau: end of the restricted mean, original units.
-        average: True for the mean difference over rows.
-        level: level of the confidence limits, in (0, 1).
+    for the mean over rows (standardisation, the parametric g-formula). The effect is causal only if the
+    covariates include all common causes of treatment and outcome. Its interval is for subjects with these
+    covariates.
 
     Raises:
         ConfigError: an argument is out of range, or the model has no covariance.

@@ -23,6 +23,7 @@ from sstorch.data.design_matrix import dense
 from sstorch.data.time_unit import CONSTANT_COVARIATES, median_text
 from sstorch.exceptions import DataError
 from sstorch.fitted.tree import FittedTree
+from sstorch.inference.contrasts import known_categories
 from sstorch.inference.covariance import HazardCovariance, covariance_of
 from sstorch.metrics.checks import half_width
 from sstorch.reading.functions import ReadableTree, fitted_tree
@@ -112,13 +113,10 @@ def _known_values(
     preprocessor: Preprocessor, frame: pd.DataFrame, n_points: int
 ) -> dict[str, tuple[float | str, list[float] | list[str]]]:
     """Reference of each column among the values of rows that a tree knows, and the values that it takes."""
-    categories: dict[str, list[str]] = {name: [] for name in preprocessor.schema.categories}
-    for (column, category), scale in zip(preprocessor.schema.origins, preprocessor.scale_, strict=True):
-        if category is not None and scale:
-            categories[column].append(category)
     found: dict[str, tuple[float | str, list[float] | list[str]]] = {}
     for name in preprocessor.schema.columns:
-        if (words := categories.get(name)) is not None:
+        if name in preprocessor.schema.categories:
+            words = known_categories(preprocessor, name)
             counts = pd.Series(labels(frame[name])).value_counts().reindex(words, fill_value=0)
             if counts.any():
                 found[name] = str(counts.idxmax()), words

@@ -13,6 +13,7 @@ from sstorch.checks import counted, sentence_case
 from sstorch.data.time_unit import CONSTANT_COVARIATES, duration, median_text, rows_of_subjects
 from sstorch.fitted.tree import FittedTree
 from sstorch.groups.table import groups_text, shown_table, survival_texts
+from sstorch.inference.contrasts import known_categories
 from sstorch.nn import SoftTree
 from sstorch.reading.nodes import Reading, group_of
 from sstorch.reading.rules import number_text
@@ -112,18 +113,16 @@ def tree_groups(tree: FittedTree, reading: Reading) -> pd.DataFrame:
 
 def _baselines(tree: FittedTree, module: SoftTree) -> list[str]:
     """Level and shapes of each stratum, as lines of text; levels are relative to the first stratum."""
-    preprocessor = tree.preprocessor
-    name, leaf = preprocessor.strata, module.leaf(1)
-    columns = [feature.columns for feature in preprocessor.leaf_features]
-    places = [j for j, own in enumerate(columns) if own == (name,)]
-    origins = zip(preprocessor.schema.origins, preprocessor.scale_, strict=True)
-    words = {word: bool(scale) for (column, word), scale in origins if column == name}
-    level = to_numbers(leaf.slope)[places]
-    table = {"level": level - level[list(words.values()).index(True)]}
+    preprocessor, leaf = tree.preprocessor, module.leaf(1)
+    name, features = str(preprocessor.strata), preprocessor.leaf_features
+    places = [j for j, feature in enumerate(features) if feature.columns == (name,)]
+    table = {"level": to_numbers(leaf.slope)[places]}
     if leaf.shape_slope is not None:
         shapes = to_numbers(leaf.shape)[:, None] + to_numbers(leaf.shape_slope)[:, places]
         table |= dict(zip(module.family.shape_names, shapes, strict=True))
-    known = pd.DataFrame(table, index=pd.Index(list(words), name=name))[list(words.values())]
+    known = pd.DataFrame(table, index=pd.Index(preprocessor.schema.categories[name], name=name))
+    known = known.loc[known_categories(preprocessor, name)]
+    known["level"] -= known["level"].iloc[0]
     text = known.to_string(float_format=lambda value: f"{value:.3f}")
     return [f"Baseline of each stratum of {name}", *text.splitlines()]
 

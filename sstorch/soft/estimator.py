@@ -201,8 +201,8 @@ class SoftEstimator(TreeTexts, SurvivalEstimator):
         self.covariance_ = replace(batch.covariance, terms=term_facts(tree.preprocessor, data.frame))
         for text in groups_without_events(tree.apply(x), data):
             warn(text)
-        if self._penalties.of(self.penalties).ridge == 0:
-            for text in separation(tree.preprocessor, x, data):
+        if (penalties := self._penalties.of(self.penalties)).ridge == 0:
+            for text in separation(tree.preprocessor, x, data, penalties.roughness == 0):
                 warn(text)
         # Curves before the first entry are extrapolated.
         for text in self.late_fit_ if data.entry.any() else ():

@@ -100,11 +100,6 @@ class TreeTexts:
         self._training_rows = data
 
     @property
-    def node_table_(self) -> pd.DataFrame:
-        """Training rows, events and mean predicted survival of each node, by heap number."""
-        return self._reading.nodes
-
-    @property
     def late_fit_(self) -> tuple[str, ...]:
         """Groups with a mean curve outside the 95 % Kaplan-Meier band late in follow-up, a sentence each."""
         return self._reading.late_fit

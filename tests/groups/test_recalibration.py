@@ -44,7 +44,7 @@ def test_groups_stay_and_reports_are_kept(kind: str, tmp_path: Path) -> None:
         assert "Groups, recalibrated Kaplan-Meier curves" in new.summary()
     if kind == "soft":
         assert new._reading.rules == tree._reading.rules
-        assert new.node_table_["rows"].tolist() == tree.node_table_["rows"].tolist()
+        assert new._reading.nodes["rows"].tolist() == tree._reading.nodes["rows"].tolist()
 
 
 @pytest.mark.parametrize("kind", ["soft", "exact causes", nightly("soft causes"), nightly("exact")])

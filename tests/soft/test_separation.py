@@ -69,3 +69,13 @@ def test_penalties_give_a_finite_estimate() -> None:
     assert separated(FRAME, y, Penalties()) == separated(FRAME, y, Penalties(ridge=1e-3)) == []
     curves = Columns(numeric="piecewise")
     assert separated(FRAME[["x"]], tail, columns=curves) == []
+
+
+@pytest.mark.parametrize("numeric", ["piecewise", "spline"])
+def test_curve_without_penalties_and_its_last_piece_without_events_is_named(numeric: str) -> None:
+    tail, free = (TIME, EVENT & (FRAME["x"] < 0).to_numpy()), Penalties(ridge=0, roughness=0)
+    (found,) = separated(FRAME, tail, free, Columns(numeric=numeric))
+    name, count = found.split(" separates ")
+    assert name == "'x'"
+    assert int(count) == pytest.approx((FRAME["x"] > 0).sum(), abs=9)
+    assert separated(FRAME, (TIME, EVENT), free, Columns(numeric=numeric)) == []

@@ -36,7 +36,7 @@ def test_predictions_have_their_shapes_and_meaning(gbsg2: SurvivalData) -> None:
     probability = tree.predict_leaf_proba(X)
     assert probability.shape == (n, 4)
     np.testing.assert_allclose(probability.sum(axis=1), 1, rtol=1e-12)
-    rows = np.asarray(tree.node_table_["rows"][[4, 5, 6, 7]])[tree.tree_.group_numbers.argsort()]
+    rows = np.asarray(tree._reading.nodes["rows"][[4, 5, 6, 7]])[tree.tree_.group_numbers.argsort()]
     assert (rows == np.bincount(tree.apply(X), minlength=5)[1:]).all()
     assert 0.6 < tree.score(X, (gbsg2.time, gbsg2.event)) < 0.85
 

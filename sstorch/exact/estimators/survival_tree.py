@@ -62,7 +62,7 @@ from sstorch.groups.table import (
 )
 from sstorch.metrics.outcome import Observed
 from sstorch.metrics.weights import check_weighting, covariance_of
-from sstorch.reading.late_fit import steps_from_entry
+from sstorch.reading.nodes import steps_from_entry
 
 Objective = Literal["log_likelihood", "integrated_brier"]
 
