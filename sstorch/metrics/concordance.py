@@ -197,7 +197,7 @@ def concordance_of_groups(y: Outcome, group: npt.ArrayLike, *, train: tuple[Outc
     if times.size == 0:
         raise DataError("event: no row has one, so no two rows can be compared.")
     names, codes = np.unique(labels, return_inverse=True)
-    members = [given == label for label in names]
+    members = [(given == label) & (known.weights > 0.0) for label in names]
     parts = [known.take(inside) if inside.any() else known for inside in members]
     curves = np.stack([KaplanMeier.fit(part, level=None).at(times) for part in parts])
     # Rows of a group are alike: pairs are counted by group and time of the event, those observed longer with

@@ -21,7 +21,6 @@ from sstorch.metrics import (
     concordance_of_groups,
     evaluate,
 )
-from sstorch.metrics.fairness import group_scores
 from sstorch.metrics.grids import incidence_times
 from sstorch.metrics.groups import median_follow_up
 from tests.histories import halved
@@ -77,31 +76,6 @@ def test_pairs_were_at_risk_together(rows, data, tied_time):
 def test_rows_never_at_risk_together_make_no_pair():
     with pytest.raises(DataError, match="at risk together"):
         concordance_harrell(Surv([1.0, 2.0], [1, 1], entry=[0.0, 1.0]), [2.0, 1.0], sample_weight=[0.1, 0.7])
-
-
-def test_rows_split_at_events_of_others_leave_pairs_alike():
-    """A subject whose row ends at an event of another and goes on survives it; these pairs were lost."""
-    rng = np.random.default_rng(0)
-    time, event, group = rng.integers(2, 9, 40), rng.integers(0, 2, 40), rng.integers(0, 2, 40)
-    grid = np.arange(1.0, 9.0)
-    survival = np.exp(-rng.uniform(0.01, 0.3, 40).round(2)[:, None] * grid)
-    whole = Surv(time, event, entry=np.zeros(40))
-    cut = np.floor(rng.uniform(1, time))
-
-    def scores(y, rows):
-        curves, groups = survival[rows], group[rows]
-        names = ("c_harrell", "c_harrell_ties")
-        ties = ("exclude", "censored_later", "all")
-        return [
-            *(concordance_harrell(y, curves, grid, tied_time=tied) for tied in ties),
-            *(concordance_harrell(y, -curves[:, 0], tied_time=tied) for tied in ties),
-            concordance_of_groups(y, groups, train=(whole, group)),
-            *evaluate((curves, grid), (None, whole), (None, y), metrics=names)["value"],
-            *group_scores(y, curves, grid, groups, tau=4.0, n_groups=2)["c_harrell"],
-        ]
-
-    found = scores(halved(whole, cut / time), np.tile(np.arange(40), 2))
-    assert found == pytest.approx(scores(whole, np.arange(40)), abs=EXACT)
 
 
 def test_censoring_with_entry_equals_lifelines_and_its_formula():

@@ -219,7 +219,7 @@ TIMES_OF_CAUSES = np.array([5.0, 20.0])
 INCIDENCE = CauseRates().predict_cumulative_incidence(RATES, TIMES_OF_CAUSES)
 WITH_SURVIVAL = np.concatenate([1 - INCIDENCE.sum(axis=1, keepdims=True), INCIDENCE], axis=1)
 OTHER_CAUSES = (RATES, Surv(*CAUSE_ROWS, causes=("1", "2")))
-EMPTY = (X[:0], Surv(TIME, EVENT)[:0])
+EMPTY, WEIGHTED = (X[:0], Surv(TIME, EVENT)[:0]), (X, Surv(TIME, EVENT, weight=1.0 + EVENT))
 
 
 @pytest.mark.parametrize(
@@ -234,6 +234,7 @@ EMPTY = (X[:0], Surv(TIME, EVENT)[:0])
         (DataError, "log_likelihood", (CurvesOnly(), TRAIN, TEST), {"metrics": ["negative_log_likelihood"]}),
         (DataError, "^c_harrell: no comparable pair", (Exponential(), TRAIN, (X[:2], FALSE)), NAMES),
         (DataError, "^cd_auc: .*cases", (Exponential(), TRAIN, (X[:2], FALSE)), {"metrics": ["cd_auc"]}),
+        (DataError, "y has weights, and", (Rates(), TRAIN, WEIGHTED), {"metrics": ["ici_pseudo"]}),
         (DataError, "leave it out", ((WITH_SURVIVAL, TIMES_OF_CAUSES), *OF_CAUSES), {}),
         (DataError, "1 - incidence of relapse", ((INCIDENCE[..., ::-1], TIMES_OF_CAUSES), *OF_CAUSES), {}),
         (DataError, "train: y has no causes", (CauseRates(), TEST, OF_CAUSES[1]), {}),
@@ -270,34 +271,6 @@ def test_functions_of_one_event_name_what_they_do_not_support():
             metrics.brier_score(rows, [[0.5], [0.5]], [2.0], train=train)
     with pytest.raises(DataError, match="no row has an event"):
         incidence_times(([1.0, 2.0], [0, 0]))
-
-
-def test_weights_equal_repeated_rows_or_the_metric_does_not_support_them():
-    weight, own = np.arange(120) % 3 + 1, np.arange(300) % 2 + 1
-    again, many = np.repeat(np.arange(120), weight), np.repeat(np.arange(300), own)
-    y, train = (Surv(np.ceil(time), event) for time, event in ((TIME, EVENT), KNOWN))
-    table = evaluate(Rates(), (TRAIN[0], train.weighted(own)), (X, y.weighted(weight)))
-    repeated = evaluate(Rates(), (TRAIN[0][many], train[many]), (X[again], y[again]))
-    known = table.index.difference(["d_calibration_p", "ici_pseudo"])
-    np.testing.assert_allclose(table.loc[known, "value"], repeated.loc[known, "value"], rtol=1e-10)
-    undefined = table.drop(known)
-    assert undefined["value"].isna().all()
-    assert undefined["reason"].str.contains("y has weights, and").all()
-    scaled = evaluate(Rates(), (TRAIN[0], train.weighted(7 * own)), (X, y.weighted(weight / 9)))
-    np.testing.assert_allclose(scaled["value"], table["value"], rtol=1e-10)
-
-
-def test_weighted_causes_equal_repeated_rows():
-    rng, weight = np.random.default_rng(3), np.arange(90) % 3 + 1
-    y = Surv(np.ceil(rng.exponential(20, 90)), rng.integers(0, 3, 90), causes=CAUSES)
-    curves, times = np.sort(rng.uniform(0, 0.5, (90, 2, 3)), axis=2), [5.0, 15.0, 25.0]
-    again = np.repeat(np.arange(90), weight)
-    table = evaluate((curves, times), (None, y.weighted(weight)), (None, y.weighted(weight)))
-    repeated = evaluate((curves[again], times), (None, y[again]), (None, y[again]))
-    assert table["value"].notna().all()
-    np.testing.assert_allclose(table["value"], repeated["value"], rtol=1e-10)
-    zero = y.weighted(np.repeat([0.0, 1.0], [30, 60]))
-    np.testing.assert_array_equal(incidence_times(zero), incidence_times(y[30:]))
 
 
 def test_equal_names_of_evaluate_and_validate_are_equal_numbers_on_tied_rows():

@@ -1,6 +1,7 @@
 """Kaplan-Meier with limits, the censoring distribution, tests of groups: against lifelines, R and loops."""
 
 import json
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -22,17 +23,14 @@ from sstorch.metrics import (
     calibration_errors,
     censoring_distribution,
     concordance_of_groups,
-    evaluate,
     gray_test,
     logrank_test,
 )
 from sstorch.metrics.group_tests import _influence
 from sstorch.metrics.groups import adjusted_rand_index
-from sstorch.metrics.incidence import aalen_johansen_error
 from sstorch.metrics.outcome import Observed
-from tests.histories import halved
 
-from .cohorts import Rates, cohorts
+from .cohorts import cohorts
 
 WEIGHTS_IN_R = json.loads((Path(__file__).parent / "weights_in_r.json").read_text())
 # R 4.2, survival 3.5.3 and cmprsk 2.2.11: with(mgus2, cuminc(ifelse(pstat == 0, futime, ptime),
@@ -136,65 +134,12 @@ def test_curves_of_fractional_weights_end_at_zero() -> None:
 # ---------------------------------------------------------------------- weights
 
 
-def results(rows: dict[str, np.ndarray], weight: np.ndarray | None) -> list[np.ndarray]:
-    """All that weights enter."""
-    found = []
-    for entry in (None, rows["entry"]):
-        y = Surv(rows["time"], rows["event"], entry=entry)
-        causes = Surv(rows["time"], rows["cause"], entry=entry, causes=("a", "b"))
-        band = KaplanMeier.fit(y, sample_weight=weight)
-        found += [band.values, band.lower, band.upper, np.array(band.quantile(0.3))]
-        for strata in (None, rows["strata"]):
-            options = {"strata": strata, "sample_weight": weight}
-            found += [np.array(logrank_test(y, rows["group"], **options))]
-            found += [np.array(gray_test(causes, rows["group"], 2, **options))]
-    return [*found, aalen_johansen_error((rows["time"], rows["cause"]), [3.0, 20.0], sample_weight=weight)]
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_scale_of_sampling_weights_changes_nothing(seed: int) -> None:
-    rows = cohort(seed)
-    for weight in (rows["weight"], np.ones(60)):
-        expected = results(rows, weight)
-        for scaled in (7 * weight, 1e-9 * weight):
-            for one, other in zip(expected, results(rows, scaled), strict=True):
-                np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
-    for one, other in zip(results(rows, None), results(rows, np.full(60, 1 / 60)), strict=True):
-        np.testing.assert_array_equal(one, other)  # equal weights give the bits of none
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_rows_of_a_subject_split_at_random_times_change_nothing(seed: int) -> None:
-    rows, rng = cohort(seed), np.random.default_rng(seed)
-    options = {"entry": rows["entry"], "weight": rows["weight"]}
-    whole = Surv(rows["time"], rows["event"], **options)
-    causes = Surv(rows["time"], rows["cause"], causes=("a", "b"), **options)
-    share, group = rng.uniform(0.1, 0.9, 60), np.tile(rows["group"], 2)
-    split, of_causes = halved(whole, share), halved(causes, share)
-    one, other = KaplanMeier.fit(whole), KaplanMeier.fit(split)
-    np.testing.assert_allclose(one.lower, other.lower, rtol=1e-10)
-    np.testing.assert_allclose(one.upper, other.upper, rtol=1e-10)
-    assert logrank_test(split, group) == pytest.approx(logrank_test(whole, rows["group"]), rel=1e-10)
-    assert gray_test(of_causes, group) == pytest.approx(gray_test(causes, rows["group"]), rel=1e-10)
-    errors = [aalen_johansen_error(y, [3.0, 10.0, 20.0]) for y in (of_causes, causes)]
-    np.testing.assert_allclose(*errors, rtol=1e-10)
-
-
-@pytest.mark.parametrize("given", [False, True])
-def test_rows_without_weight_count_in_no_metric(given: bool) -> None:
-    """Their times were on the grids, in the windows and in the follow-up of the training rows."""
-    rng = np.random.default_rng(0)
-    rate, weight = rng.gamma(3.0, 0.3, (2, 80)), rng.choice([0.0, 1.0, 2.5], (2, 80))
-    time, event = np.ceil(20 * rng.exponential(1 / rate)) / 20, rng.random((2, 80)) < 0.7
-    weight[:, time.argmax(axis=1)] = 0.0  # the last of all
-    tables, grid = [], np.linspace(0.1, time[1][weight[1] > 0].max(), 30)
-    for kept in (np.ones((2, 80), dtype=bool), weight > 0):
-        train, test = (Surv(time[k][kept[k]], event[k][kept[k]], weight=weight[k][kept[k]]) for k in range(2))
-        x = rate[1][kept[1]][:, None]
-        model = (Rates().predict_survival_function(x, grid), grid) if given else Rates()
-        tables.append(evaluate(model, (None, train), (x, test))["value"])
-    assert tables[0].notna().sum() >= 2
-    np.testing.assert_allclose(*tables, rtol=1e-12)
+def test_equal_weights_give_the_bits_of_none() -> None:
+    rows, equal = cohort(0), np.full(60, 1 / 60)
+    y, group = Surv(rows["time"], rows["event"], entry=rows["entry"]), rows["group"]
+    for test, strata in product((logrank_test, gray_test), (None, rows["strata"])):
+        assert test(y, group, strata=strata, sample_weight=equal) == test(y, group, strata=strata)
+    np.testing.assert_array_equal(KaplanMeier.fit(y, sample_weight=equal).upper, KaplanMeier.fit(y).upper)
 
 
 def test_errors_of_calibration_do_not_depend_on_the_scale_of_weights() -> None:
@@ -269,22 +214,6 @@ def test_groups_of_separate_strata_have_the_rank_of_both(test, weighted: bool, g
     for each in found:
         assert (alone.degrees_of_freedom, each.degrees_of_freedom) == (2, 4)  # it was 5
         assert each.statistic == pytest.approx(2 * alone.statistic, rel=1e-8)
-
-
-def test_groups_without_weight_change_nothing() -> None:
-    rng, group = np.random.default_rng(5), np.arange(90) % 3
-    for without in range(3):
-        time, cause = rng.exponential(size=90), rng.integers(0, 3, 90)
-        weight = np.where(group == without, 0.0, rng.choice([1.0, 2.0], 90))
-        counted = weight > 0
-        pairs = (
-            (logrank_test, Surv(time, cause > 0, weight=weight)),
-            (gray_test, Surv(time, cause, causes=("a", "b"), weight=weight)),
-        )
-        for test, y in pairs:
-            expected = test(y[counted], group[counted])
-            assert expected.degrees_of_freedom == 1
-            np.testing.assert_allclose(test(y, group), expected)
 
 
 def test_nothing_to_compare_and_wrong_groups() -> None:
@@ -395,17 +324,6 @@ def test_survival_and_censoring_equal_lifelines_and_scikit_survival(rows):
     nonparametric = pytest.importorskip("sksurv.nonparametric", reason=reason)
     times, expected = nonparametric.kaplan_meier_estimator(rows.event, rows.time, reverse=True)
     np.testing.assert_allclose(censoring_distribution(rows).at(times), expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("tied_events", ["removed", "at_risk"])
-@given(rows=cohorts(min_size=1))
-def test_censoring_with_integer_weights_equals_repeated_rows(rows, tied_events):
-    weight = 1 + np.arange(rows.time.size) % 4
-    again = np.repeat(np.arange(rows.time.size), weight)
-    expected = censoring_distribution((rows.time[again], rows.event[again]), tied_events=tied_events)
-    for factor in (1.0, 0.1):
-        g = censoring_distribution(rows, tied_events=tied_events, sample_weight=factor * weight)
-        np.testing.assert_allclose(g.values, expected.values, rtol=0, atol=1e-12)
 
 
 def test_shapes_pass_through_and_the_last_value_stays():

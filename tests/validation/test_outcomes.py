@@ -116,21 +116,6 @@ def test_competing_causes_equal_r(which: int) -> None:
             assert table["value"]["scaled_brier"] == pytest.approx(IN_R[f"brier_{which}"][2], abs=1e-12)
 
 
-@outcomes
-def test_integer_weights_are_repeated_rows(outcome: str) -> None:
-    model, X, y = _of(outcome)
-    weight = np.arange(len(y)) % 4
-    again = np.repeat(np.arange(len(y)), weight)
-    repeated = _table(model, X.iloc[again], y[again])["value"].astype(float)
-    table, scaled = (_table(model, X, y, sample_weight=scale * weight) for scale in (1.0, 0.01))
-    np.testing.assert_allclose(_values(scaled), _values(table), rtol=1e-6, atol=1e-9)
-    weighted = table["value"].astype(float)
-    near = np.isin(repeated.index.get_level_values(-1), ["ici", "e50", "e90", "e_max"])
-    np.testing.assert_allclose(weighted[~near], repeated[~near], rtol=1e-7)
-    np.testing.assert_allclose(weighted[near], repeated[near], atol=0.02)  # knots and quantiles are of rows
-    assert weighted.isna().sum() == {"right": 0, "late": 11, "competing": 0}[outcome]
-
-
 @pytest.mark.parametrize("after", [None, 0.1])
 def test_rows_without_weight_are_not_observed(after: float | None) -> None:
     """One that was observed longer than all others made a horizon beyond their follow-up pass."""
