@@ -1,17 +1,22 @@
-"""Categories of many levels as codes, as indicators and as sparse columns: one model."""
+"""Categories as codes, indicators, text and sparse columns: one model."""
 
+from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 from torch import Tensor
 
 from sstorch import Columns, PrognosticTree, Surv, SurvivalRegression, memory
 from sstorch.checks import blocks
 from sstorch.data import Schema, SurvivalData, folds_of, preprocessing
+from sstorch.data.folds import stratified_folds
 from sstorch.exceptions import ConfigError
 from sstorch.soft.batch import train_batch
+from tests.conftest import nightly
 
 pytestmark = pytest.mark.filterwarnings("ignore::sstorch.exceptions.DataWarning")
 
@@ -91,3 +96,42 @@ def test_category_of_a_product_is_not_coded() -> None:
     features = model.preprocessor_.encode(frame)
     assert isinstance(features, Tensor)
     np.testing.assert_array_equal(features, model.preprocessor_.transform(frame))
+
+
+NAMES = ["site", "stage", "again"]
+MODELS = {"regression": SurvivalRegression("weibull"), "tree": PrognosticTree(depth=1, leaf="weibull")}
+
+
+def forms(frame: pd.DataFrame) -> Iterator[Any]:
+    """One frame of objects in several forms; the first is the reference."""
+    yield frame
+    categories = frame.astype(dict.fromkeys(NAMES, "category"))
+    yield categories
+    yield frame.astype(dict.fromkeys(NAMES, "string"))
+    yield frame.where(frame.notna(), None)
+    yield categories.assign(site=categories["site"].cat.add_categories(["unused", "other"]))
+    yield frame.assign(
+        **{name: pd.Categorical(frame[name], sorted(frame[name].dropna().unique())[::-1]) for name in NAMES}
+    )
+    yield frame.assign(rare=pd.arrays.SparseArray(frame["rare"], fill_value=0.0))
+
+
+@pytest.mark.parametrize("model", ["regression", nightly("tree")])
+@pytest.mark.parametrize("levels", [18, nightly(3), nightly(25)])  # those of more than 16 are codes
+def test_forms_of_one_frame_give_one_model(levels: int, model: str) -> None:
+    frame, y = simulated(120, levels, seed=levels)
+    frame = frame.astype({"site": object}).assign(again=frame["stage"], rare=np.eye(120)[:, 7])
+    test = stratified_folds(y.event, 3, 0) == 0
+    curves = []
+    for X in forms(frame):
+        fitted = MODELS[model].fit(X[~test], y[~test])
+        curves.append(fitted.predict_survival_function(X[test], [0.3, 1.0]))
+    assert np.isfinite(curves[0]).all()
+    for number, found in enumerate(curves):
+        np.testing.assert_allclose(found, curves[0], rtol=0, atol=1e-10, err_msg=f"form {number}")
+    values = pd.get_dummies(frame, dtype=float).to_numpy()
+    expected, found = (
+        MODELS["regression"].fit(X, y).predict_survival_function(X, [0.3, 1.0])
+        for X in (values, scipy.sparse.csr_array(values))
+    )
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)

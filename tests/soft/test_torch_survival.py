@@ -1,5 +1,12 @@
-"""Torch modules as estimators: training, predictions, folds, files, scores, arrays of any shape."""
+"""Torch modules as estimators and in loops of torch: training, predictions, files, arrays of any shape."""
 
+import importlib.util
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +17,17 @@ import torch
 from scipy.integrate import quad
 from sklearn.base import clone
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from torch import nn
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
-from sstorch import PrognosticTree, Surv, TorchSurvival, metrics, validate
+from sstorch import PrognosticTree, Surv, SurvivalData, TorchSurvival, metrics, validate
+from sstorch.data import Preprocessor, Schema
 from sstorch.exceptions import ConfigError, DataError, FormatError, TrainingError
 from sstorch.monitoring import Callback, History, ProgressBar, TensorBoard
 from sstorch.nn import HazardFamily, HazardHead, SoftTree
+from tests.histories import halved
+
+ROOT = Path(__file__).parents[2]
 
 
 def network(in_features: int) -> nn.Module:
@@ -78,9 +90,7 @@ def test_parameters_of_a_family_are_not_shared_by_fits(rows: tuple[pd.DataFrame,
             super().__init__()
             self.log_variance = nn.Parameter(torch.zeros(()))
 
-        def cumulative_hazard(
-            self, log_time: torch.Tensor, linear: torch.Tensor, shape: torch.Tensor
-        ) -> torch.Tensor:
+        def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
             variance = self.log_variance.exp()
             return torch.log1p(variance * torch.exp(log_time + linear)) / variance
 
@@ -161,7 +171,7 @@ def test_competing_causes(rows: tuple[pd.DataFrame, Surv]) -> None:
             self.body = nn.Sequential(nn.Linear(in_features, 8), nn.Tanh())
             self.heads = nn.ModuleDict({"relapse": HazardHead(8), "death": HazardHead(8, "log_logistic")})
 
-        def forward(self, x: torch.Tensor) -> dict[str, object]:
+        def forward(self, x: Tensor) -> dict[str, object]:
             z = self.body(x)
             return {name: head(z) for name, head in self.heads.items()}
 
@@ -190,35 +200,20 @@ def test_competing_causes(rows: tuple[pd.DataFrame, Surv]) -> None:
         TorchSurvival(network, epochs=1).fit(x, y)
 
 
-def test_entry_weights_subjects_and_intervals(rows: tuple[pd.DataFrame, Surv]) -> None:
+def test_entry_subjects_and_intervals(rows: tuple[pd.DataFrame, Surv]) -> None:
     x, y = rows
-    assert y.time is not None
-    assert y.event is not None
     options = {"epochs": 3, "holdout": 0, "batch_size": 800, "dtype": "float64"}
     plain = TorchSurvival(network, **options).fit(x, y)
     halves = pd.concat([x, x], ignore_index=True)
-    split = y.time / 2
-    number = np.arange(len(x))
-    start_stop = Surv(
-        np.r_[split, y.time],
-        np.r_[np.zeros(len(x), bool), y.event],
-        entry=np.r_[np.zeros(len(x)), split],
-        id=np.r_[number, number],
-    )
+    start_stop = halved(y)
     # Two rows of a subject say what one says; the mean is over rows.
     split_model = TorchSurvival(plain.module_, **options).fit(halves, start_stop)
     assert split_model.time_varying_
-    whole = Surv(y.time, y.event, entry=0 * split, id=number)
+    whole = Surv(y.time, y.event, entry=0 * y.time, id=np.arange(len(x)))
     expected = split_model.log_likelihood(x, whole)
     assert 2 * split_model.log_likelihood(halves, start_stop) == pytest.approx(expected, rel=1e-9)
     with pytest.raises(ConfigError, match="time-varying"):
         split_model.predict_survival_function(x, [1.0])
-    weight = np.random.default_rng(0).integers(0, 3, len(x))
-    weighted = TorchSurvival(network, **options).fit(x, y, sample_weight=weight)
-    repeated = np.repeat(number, weight)
-    copies = TorchSurvival(network, **options).fit(x.iloc[repeated], y[repeated])
-    np.testing.assert_allclose(weighted.predict(x), copies.predict(x), rtol=1e-2)
-    assert weighted.loss_ == pytest.approx(copies.loss_, rel=1e-6)
     exact = Surv.interval(y.time, np.where(y.event, y.time, np.inf))
     assert TorchSurvival(network, **options).fit(x, exact).loss_ == pytest.approx(plain.loss_, rel=1e-9)
     wide = Surv.interval(0.5 * y.time, np.where(y.event, 1.5 * y.time, np.inf))
@@ -312,3 +307,110 @@ def test_losses_and_rows_that_are_no_numbers_raise(rows: tuple[pd.DataFrame, Sur
         TorchSurvival(network, encode=False).fit(x.assign(c="text"), y)
     with pytest.raises(DataError, match="array of rows"):
         TorchSurvival(network, encode=False).fit(x["a"].to_numpy(), y)
+
+
+# ------------------------------------------------------------------ loops of torch
+
+
+@pytest.fixture(scope="module")
+def tensors(gbsg2: SurvivalData) -> tuple[Tensor, Tensor, Tensor]:
+    """Encoded rows, times and events."""
+    x = Preprocessor(Schema.of(gbsg2.frame)).fit(gbsg2.frame).transform(gbsg2.frame)
+    return torch.tensor(x).float(), torch.tensor(gbsg2.time), torch.tensor(gbsg2.event)
+
+
+def perceptron() -> nn.Module:
+    """Of 12 features."""
+    return nn.Sequential(nn.Linear(12, 16), nn.Tanh())
+
+
+def convolution() -> nn.Module:
+    """Of 12 features as images of 3 x 4 pixels."""
+    layers = nn.Conv2d(1, 8, 2), nn.Tanh(), nn.Flatten(), nn.Linear(48, 16)
+    return nn.Sequential(nn.Unflatten(1, (1, 3, 4)), *layers)
+
+
+HEADS = {
+    "tree": partial(SoftTree, 16, depth=2, family="weibull"),
+    "mixture": partial(HazardHead, 16, "log_logistic", n_components=3),
+    "spline_ph": partial(HazardHead, 16, "spline_ph"),
+}
+
+
+@pytest.mark.parametrize(
+    ("body", "head"), [(perceptron, "mixture"), (convolution, "spline_ph"), (convolution, "tree")]
+)
+def test_networks_train_in_a_loop_of_torch(
+    tensors: tuple[Tensor, Tensor, Tensor], body: Callable[[], nn.Module], head: str
+) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(body(), HEADS[head]())
+    x, time, event = tensors
+    net[-1].initialize(time, event)
+    before = net(x).nll(time, event).item()
+    weight = next(net.parameters())
+    first, optimizer = weight.detach().clone(), torch.optim.Adam(net.parameters(), 0.01)
+    for _ in range(5):
+        for batch, t, e in DataLoader(TensorDataset(x, time, event), batch_size=128, shuffle=True):
+            optimizer.zero_grad()
+            net(batch).nll(t, e).backward()
+            optimizer.step()
+    assert net(x).nll(time, event).item() < before - 0.03
+    assert (weight - first).abs().max() > 0.01
+    with torch.no_grad():
+        distribution = net(x)
+        curves = distribution.survival(torch.tensor([365.0, 1825.0]))
+        assert curves.shape == (len(x), 2)
+        assert (curves[:, 1] < curves[:, 0]).all()
+        at_median = distribution.survival(distribution.quantile(0.5)[:, None].clamp(max=1e6))
+        assert (at_median - 0.5).abs().max() < 1e-3
+        lower, upper = time / 2, torch.where(event, time, torch.inf)
+        assert distribution.nll(lower=lower, upper=upper).isfinite()
+        assert distribution.nll(time, event, entry=time / 2, weight=torch.rand(len(x))).isfinite()
+
+
+def test_experts_of_a_router_train(tensors: tuple[Tensor, Tensor, Tensor]) -> None:
+    torch.manual_seed(0)
+    router = nn.Sequential(nn.Linear(12, 16), nn.Tanh(), nn.Linear(16, 5), nn.LogSoftmax(-1))
+    experts = SoftTree(12, family="weibull", router=router)
+    x, time, event = tensors
+    experts.initialize(time, event)
+    before = experts(x).nll(time, event).item()
+    optimizer = torch.optim.Adam(experts.parameters(), 0.02)
+    for _ in range(40):
+        optimizer.zero_grad()
+        experts(x).nll(time, event).backward()
+        optimizer.step()
+    assert experts(x).n_components == 5
+    assert router[0].weight.grad.norm() > 0
+    assert experts(x).nll(time, event).item() < before - 0.05
+
+
+def blocks(language: str) -> list[str]:
+    """Blocks of the last section of the page, which has the app."""
+    page = (ROOT / "docs" / "torch.md").read_text()
+    return re.findall(
+        rf"```{language}\n(.*?)```", page[page.index("## A custom Hydra application") :], re.DOTALL
+    )
+
+
+@pytest.mark.nightly
+def test_app_of_hydra_runs_as_documented(tmp_path: Path) -> None:
+    names = "network.py", "app.py", "config.yaml"
+    for name, text in zip(names, blocks("python") + blocks("yaml"), strict=True):
+        (tmp_path / name).write_text(text)
+    env = {"PATH": "", "PYTHONPATH": str(ROOT), "HOME": str(Path.home()), "OMP_NUM_THREADS": "1"}
+
+    def run(*arguments: str) -> str:
+        command = [sys.executable, "app.py", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert 0.6 < float(run().split()[-1]) < 0.8
+    swept = run("-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "model.lr=0.003,0.03")
+    assert "launching 2 jobs" in swept
+    assert (tmp_path / "multirun").exists()
+    if importlib.util.find_spec("hydra_plugins.hydra_optuna_sweeper") is not None:
+        sweep = next(line for line in blocks("bash")[0].splitlines() if "optuna" in line)
+        assert "Best value" in run(*shlex.split(sweep)[2:])

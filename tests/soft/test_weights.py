@@ -21,6 +21,7 @@ from sstorch.objective import Sample
 from sstorch.objective.rows import counted_weight
 from sstorch.reading import leaf_table
 from sstorch.validation import group_table
+from tests.histories import halved
 
 
 def _mixed(seed: int, n: int = 240) -> tuple[pd.DataFrame, np.ndarray, np.ndarray, np.ndarray]:
@@ -112,14 +113,12 @@ def test_group_table_does_not_depend_on_the_scale_of_weights(
 
 def test_rows_of_a_subject_are_one_in_weighted_limits(gbsg2: SurvivalData) -> None:
     """A cut of every subject at half the time changes nothing."""
-    n, half, X = len(gbsg2), gbsg2.time / 2, gbsg2.frame
-    twice, never, zero = np.r_[np.arange(n), np.arange(n)], np.zeros(n, dtype=bool), np.zeros(n)
-    y = Surv(np.r_[half, gbsg2.time], np.r_[never, gbsg2.event], entry=np.r_[zero, half], id=twice)
-    rows, weight = X.iloc[twice].reset_index(drop=True), 1.0 + np.arange(n) % 3
+    n, X, y = len(gbsg2), gbsg2.frame, halved(gbsg2.y)
+    rows, weight = pd.concat([X, X], ignore_index=True), 1.0 + np.arange(n) % 3
     counting = PrognosticTree(depth=1, leaf="weibull", columns=Columns(numeric="linear")).fit(rows, y)
-    uncut = Surv(gbsg2.time, gbsg2.event, entry=zero, id=np.arange(n))
+    uncut = Surv(gbsg2.time, gbsg2.event, entry=np.zeros(n), id=np.arange(n))
     whole = group_table(counting, X, uncut, [500.0], sample_weight=weight)
-    cut = group_table(counting, rows, y, [500.0], sample_weight=weight[twice])
+    cut = group_table(counting, rows, y, [500.0], sample_weight=np.tile(weight, 2))
     for name in ("median", "S(500)"):
         pd.testing.assert_frame_equal(whole[name], cut[name], rtol=1e-10)
 
