@@ -126,12 +126,12 @@ LIVES = {"id": list("aabbc"), "begin": [0.0, 2, 0, 5, 0], "end": [2.0, 5, 5, 9, 
     ],
 )
 def test_histories_that_cannot_be_raise(changes: dict[str, dict[int, Any]], message: str) -> None:
-    frame = pd.DataFrame(LIVES)
+    frame = pd.DataFrame(LIVES).assign(x=[1.0, 2, 1, 3, 2])
     for name, cells in changes.items():
         for row, value in cells.items():
             frame.loc[row, name] = value
     with pytest.raises(DataError, match=message):
-        SurvivalData(frame[["end"]], outcome(frame))
+        fit(SurvivalRegression(), frame)
 
 
 @pytest.mark.filterwarnings("ignore:'late' separates")
