@@ -126,15 +126,25 @@ class LinearHazards(Batched, Problem):
         self, linear: Tensor, shape: Tensor, rows: slice = slice(None)
     ) -> tuple[Tensor, Tensor, Tensor]:
         """:meth:`row_derivatives` of rows at linear predictors (K, n) and shape parameters (K, n or 1, m)."""
-        sample, basis = self.part(rows), self.family.basis(self.sample.log_time[:, rows])
-        loss, slopes, pairs = loss_derivatives(self.family, sample, linear[:, None], shape[:, None], basis)
-        loss, first, counts = loss.squeeze(1), torch.stack(slopes, -1).squeeze(1), sample.weight > 0
+        loss, slopes, pairs = self.in_leaves(linear[:, None], shape[:, None], rows)
+        loss, first, counts = loss.squeeze(1), torch.stack(slopes, -1).squeeze(1), self.weight[:, rows] > 0
         second = first.new_zeros(*first.shape, first.shape[-1])
         for (j, k), part in pairs.items():
             second[..., j, k] = second[..., k, j] = part.squeeze(1)
         # Far out in a tail derivatives that vanish are products of zero and infinity.
         second = torch.where(second.isfinite() & counts[..., None, None], second, 0.0)
         return torch.where(counts, loss, 0.0), torch.where(counts[..., None], first, 0.0), second
+
+    def in_leaves(
+        self, linear: Tensor, shape: Tensor, rows: slice
+    ) -> tuple[Tensor, list[Tensor], dict[tuple[int, int], Tensor]]:
+        """:func:`loss_derivatives` of rows at predictors (K, L, n) and shapes (K, L, n or 1, m) of leaves."""
+        basis = None if self._basis is None else self._basis[..., rows]
+        return loss_derivatives(self.family, self.part(rows), linear, shape, basis)
+
+    @cached_property
+    def _basis(self) -> Tensor | None:
+        return self.family.basis(self.sample.log_time)
 
     @cached_property
     def _row_blocks(self) -> list[slice]:

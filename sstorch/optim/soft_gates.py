@@ -23,7 +23,7 @@ from sstorch.checks import blocks
 from sstorch.newton import Problem
 from sstorch.nn import Topology
 from sstorch.nn.hazards.base import component_losses
-from sstorch.optim.linear_hazards import LinearHazards, loss_derivatives
+from sstorch.optim.linear_hazards import LinearHazards
 
 # Temperature of the smooth loss. Up to .1 gates and predictions are those of E.
 TAU = 0.02
@@ -244,11 +244,6 @@ class SoftGates(Batched, Problem):
             return self._features[..., :0]
         return torch.nn.functional.pad(self.z, (1, 0), value=1.0)
 
-    @cached_property
-    def _bases(self) -> tuple[Tensor | None, ...]:
-        """Functions of the times of rows that do not depend on parameters, by cause."""
-        return tuple(each.family.basis(each.sample.log_time) for each in self.hazards)
-
     def _latents(self, number: int, theta: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
         """Linear predictors (K, L, n) and shapes (K, L, 1, m) of a cause."""
         each, n_leaves = self.hazards[number], self.n_leaves
@@ -278,11 +273,9 @@ class SoftGates(Batched, Problem):
         return _Routes(log_probability, slope, p_left * p_right)
 
     def _losses(self, number: int, theta: Tensor, rows: slice) -> _Losses:
-        each, basis = self.hazards[number], self._bases[number]
-        sample, (linear, shape) = each.part(rows), self._latents(number, theta, rows)
-        basis = None if basis is None else basis[..., rows]
-        loss, slopes, pairs = loss_derivatives(each.family, sample, linear, shape, basis)
-        counts = (sample.weight > 0)[:, None]
+        latents = self._latents(number, theta, rows)
+        loss, slopes, pairs = self.hazards[number].in_leaves(*latents, rows)
+        counts = (self._weight[:, rows] > 0)[:, None]
         # A leaf that is impossible for a row has no derivatives of it.
         finite = (torch.where(counts & part.isfinite(), part, 0.0) for part in (*slopes, *pairs.values()))
         first = torch.stack([next(finite).expand(loss.shape) for _ in slopes], 1)

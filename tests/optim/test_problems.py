@@ -161,19 +161,6 @@ def test_rows_in_blocks_and_problems_alone_give_the_same(kind: str) -> None:
         torch.testing.assert_close(own[1:], one, rtol=1e-11, atol=1e-11)
 
 
-CLOSED = ["exponential", "log_logistic", "log_normal", "spline_ph", "spline_po", "spline_probit", "weibull"]
-
-
-@pytest.mark.parametrize("leaf", [*CLOSED, "logistic_hazard"])
-def test_second_derivatives_of_the_family_and_of_autograd_agree(leaf: str) -> None:
-    hazards = hazards_of(leaf)
-    assert hazards.family.closed_form
-    late = replace(hazards.sample, log_entry=torch.full_like(hazards.sample.log_time, -torch.inf))
-    theta, by_autograd = somewhere(hazards), replace(hazards, sample=late)
-    for own, other in zip(hazards.derivatives(theta), by_autograd.derivatives(theta), strict=True):
-        torch.testing.assert_close(own, other, rtol=1e-10, atol=1e-10)
-
-
 def test_padding_adds_nothing_whatever_it_holds() -> None:
     hazards = hazards_of("weibull", groups=True)
     theta = somewhere(hazards)
