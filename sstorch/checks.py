@@ -176,7 +176,7 @@ def as_numbers(values: Any, name: str) -> FloatArray:
             found = next((type(cell).__name__ for cell in array.flat if not isinstance(cell, _NUMBERS)), "")
         if not found:
             return array.astype(np.float64, copy=False)
-    except (TypeError, ValueError, RuntimeError) as error:  # of NumPy, pandas or torch
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:  # of NumPy, pandas or torch
         found = str(error).rstrip(".")
     raise DataError(
         f"{name} must be an array of numbers in host memory, got {found}; of dates and time spans give "

@@ -106,24 +106,24 @@ class Basis:
             """Position of the column, or of its logarithm."""
             return place_of.get((each.j, each.curves.log_scale or 0.0), each.j)
 
-        center = np.zeros(len(names) + len(logs))
         column_of |= {place: logarithm(column_of[j], scale) for (j, scale), place in place_of.items()}
-        for place in [j for j, (_, category) in enumerate(origins) if category is None] + list(
-            place_of.values()
-        ):
+        numbers = [j for j, (_, category) in enumerate(origins) if category is None]
+        center = np.zeros(len(names) + len(logs))
+        for place in (*numbers, *place_of.values()):
             center[place] = column_of[place].mean()
         curved = list({id(each.curves): each for each in made if each.curves.hinges.size}.values())
-        hinge, cube = 1 + len(center), 1 + len(center) + sum(len(each.curves.hinges) for each in curved)
-        rows: dict[int, list[int]] = {}
-        for each in curved:
-            ends = hinge + len(each.curves.hinges), cube + len(each.curves.cubes)
-            rows[id(each.curves)] = [*range(hinge, ends[0]), *range(cube, ends[1])]
-            hinge, cube = ends
-        mixing = np.zeros((cube, len(made)))
+        hinges = [(each, knot) for each in curved for knot in each.curves.hinges]
+        cubes = [
+            (each, knot, end)
+            for each in curved
+            for knot, end in zip(each.curves.cubes, each.curves.ends, strict=True)
+        ]
+        owners = [each.curves for each, *_ in (*hinges, *cubes)]
+        mixing = np.zeros((1 + len(center) + len(owners), len(made)))
         for k, each in enumerate(made):
             if each.number < each.curves.mixing.shape[1]:
-                at = [0, 1 + base_of(each), *rows.get(id(each.curves), [])]
-                mixing[at, k] = each.curves.mixing[:, each.number]
+                own = [at for at, owner in enumerate(owners, 1 + len(center)) if owner is each.curves]
+                mixing[[0, 1 + base_of(each), *own], k] = each.curves.mixing[:, each.number]
         products: list[tuple[Feature, int, int, float]] = []
         for pair in encodings.pairs(list(straight)):
             for one, other in product(*(straight.get(name, ()) for name in pair)):
@@ -135,22 +135,17 @@ class Basis:
                 logged = max(i, j) >= len(names)
                 products.append((Feature(name, pair, both, "product", logged=logged), i, j, factor))
 
-        def joined(values: Sequence[Any], kind: type) -> Any:
-            return np.concatenate([np.empty(0), *values]).astype(kind)
-
         return cls(
             features=(*(each.feature for each in made), *(feature for feature, *_ in products)),
             n_gates=len(sides[0]) + len(sides[1]),
             n_leaves=len(made) + len(products) - len(sides[0]),
             log_column=np.array([j for j, _ in logs], dtype=np.int64),
             log_scale=np.array([scale for _, scale in logs], dtype=np.float64),
-            hinge_column=joined(
-                [np.full(len(each.curves.hinges), base_of(each)) for each in curved], np.int64
-            ),
-            hinge_knot=joined([each.curves.hinges for each in curved], np.float64),
-            cube_column=joined([np.full(len(each.curves.cubes), base_of(each)) for each in curved], np.int64),
-            cube_knot=joined([each.curves.cubes for each in curved], np.float64),
-            cube_end=joined([each.curves.ends for each in curved], np.float64),
+            hinge_column=np.array([base_of(each) for each, _ in hinges], dtype=np.int64),
+            hinge_knot=np.array([knot for _, knot in hinges], dtype=np.float64),
+            cube_column=np.array([base_of(each) for each, _, _ in cubes], dtype=np.int64),
+            cube_knot=np.array([knot for _, knot, _ in cubes], dtype=np.float64),
+            cube_end=np.array([end for _, _, end in cubes], dtype=np.float64),
             mixing=mixing,
             center=center,
             first=np.array([i for _, i, _, _ in products], dtype=np.int64),
@@ -262,19 +257,6 @@ def _of_number(column: str, j: int, z: FloatArray, encoding: NumericEncoding) ->
 class BasisModule(torch.nn.Module):
     """:meth:`Basis.transform` in torch, (n, p) -> (n, q) float64."""
 
-    log_column: Tensor
-    log_scale: Tensor
-    hinge_column: Tensor
-    hinge_knot: Tensor
-    cube_column: Tensor
-    cube_knot: Tensor
-    cube_end: Tensor
-    mixing: Tensor
-    center: Tensor
-    first: Tensor
-    second: Tensor
-    factor: Tensor
-
     def __init__(self, basis: Basis) -> None:
         super().__init__()
         for item in fields(basis):
@@ -284,19 +266,19 @@ class BasisModule(torch.nn.Module):
 
     def forward(self, z: Tensor) -> Tensor:
         """Features of rows."""
-        base = z
-        if hasattr(self, "log_column"):
-            logged = z[:, self.log_column]
-            logs = torch.log1p(logged.clamp(min=0) / self.log_scale) + logged.clamp(max=0) / self.log_scale
+        own, base = dict(self.named_buffers()), z
+        if "log_column" in own:
+            logged, scale = z[:, own["log_column"]], own["log_scale"]
+            logs = torch.log1p(logged.clamp(min=0) / scale) + logged.clamp(max=0) / scale
             base = torch.cat([z, logs], dim=1)
         functions = [torch.ones_like(z[:, :1]), base]
-        if hasattr(self, "hinge_column"):
-            functions.append((base[:, self.hinge_column] - self.hinge_knot).clamp(min=0))
-        if hasattr(self, "cube_column"):
-            side = torch.minimum(base[:, self.cube_column], self.cube_end) - self.cube_knot
+        if "hinge_column" in own:
+            functions.append((base[:, own["hinge_column"]] - own["hinge_knot"]).clamp(min=0))
+        if "cube_column" in own:
+            side = torch.minimum(base[:, own["cube_column"]], own["cube_end"]) - own["cube_knot"]
             functions.append(side.clamp(min=0) ** 3)
-        mixed = torch.cat(functions, dim=1) @ self.mixing
-        if not hasattr(self, "first"):
+        mixed = torch.cat(functions, dim=1) @ own["mixing"]
+        if "first" not in own:
             return mixed
-        away = base - self.center
-        return torch.cat([mixed, self.factor * away[:, self.first] * away[:, self.second]], dim=1)
+        away = base - own["center"]
+        return torch.cat([mixed, own["factor"] * away[:, own["first"]] * away[:, own["second"]]], dim=1)

@@ -75,6 +75,24 @@ def to_pandas(values: object) -> object:
     return table.cast(pa.schema(fields)).to_pandas()
 
 
+def as_column(values: object, where: str) -> Column:
+    """Values of rows (n,) as a column, from an array, Series or list of any library; numbers as they are."""
+    if type(values) is np.ndarray and values.ndim == 1 and values.dtype.kind in "biuf":
+        return values
+    values = to_pandas(values)
+    own = (pd.Series, pd.Index, pd.api.extensions.ExtensionArray, list, tuple)
+    if not isinstance(values, (*own, np.ma.MaskedArray)) and hasattr(values, "__array__"):
+        values = np.asarray(values)  # a column of another library, such as a tensor
+    if isinstance(values, np.ndarray) and values.ndim != 1:
+        raise DataError(f"{where} is an array of shape {values.shape}; give one value a row")
+    if not isinstance(values, (*own, np.ndarray)):
+        raise DataError(f"{where} is a {type(values).__name__}; give an array, a Series or a list")
+    try:  # an empty list has no type of its own; masked values are missing
+        return pd.Series(values, dtype=None if len(values) else np.float64)
+    except OverflowError:  # of integers beyond float64
+        return pd.Series(values, dtype=object)
+
+
 def as_frame(X: object) -> pd.DataFrame:
     """Features (n, p), a frame or an array, as a new frame with text names and rows numbered from 0."""
     X = to_pandas(X)
@@ -140,8 +158,7 @@ def clean_features(X: object, *, categories: Container[str] = ()) -> pd.DataFram
             if (name in categories and _is_text(column)) or kind_of(column) == "categorical":
                 out[name] = pd.Categorical(labels(column), categories=list(vocabulary(column)))
             else:
-                out[name] = values = numeric_values(column, where := f"column {name!r}")
-                check_size(values, where)
+                out[name] = finite_values(column, f"column {name!r}")
         except DataError as fault:
             faults.append(fault)
     if len(faults) == 1:
@@ -280,6 +297,15 @@ def _to_float(cell: Any) -> float:
         return math.copysign(math.inf, cell > 0 or -1)
 
 
+def finite_values(
+    column: Column, where: str, remedy: str = "correct these values or set them to missing"
+) -> FloatArray:
+    """As :func:`numeric_values`, without infinite and absurdly large numbers."""
+    values = numeric_values(column, where, remedy)
+    check_size(values, where)
+    return values
+
+
 def check_size(values: FloatArray, where: str) -> None:
     """Refuse infinite and absurdly large numbers (above 1e100); NaN passes."""
     if (bad := np.abs(values) > LARGEST).any():
@@ -339,12 +365,9 @@ def missing_labels(column: pd.Series) -> BoolArray:
 
 def row_labels(values: object, n_rows: int, name: str) -> pd.Series:
     """Labels of rows, (n_rows,), such as groups or clusters, as a column; missing ones are refused."""
-    values = to_pandas(values)
-    if not isinstance(values, pd.Series | pd.Index | pd.api.extensions.ExtensionArray | np.ma.MaskedArray):
-        values = np.asarray(values)
-    if values.shape != (n_rows,):
-        raise DataError(f"{name} must have one label for each of {n_rows} rows, got shape {values.shape}")
-    column = pd.Series(values).reset_index(drop=True)
+    column = pd.Series(as_column(values, name)).reset_index(drop=True)
+    if len(column) != n_rows:
+        raise DataError(f"{name} must have one label for each of {n_rows} rows, got {len(column)}")
     where = name if column.name is None else f"{name} column {str(column.name)!r}"
     if (missing := missing_labels(column)).any():
         raise DataError(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from itertools import combinations
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -202,7 +202,7 @@ def _natural_curves(x: FloatArray, knots: FloatArray) -> Curves:
 
 @dataclass(frozen=True)
 class Automatic(Linear):
-    """Smooth curves in leaves, straight lines in gates: :attr:`Encodings.settled` puts them in its place."""
+    """Smooth curves in leaves, straight lines in gates, which :meth:`ColumnEncodings.settled` puts in."""
 
     name: ClassVar[str] = "auto"
 
@@ -314,11 +314,6 @@ class Encodings:
     def are_linear(self) -> bool:
         """True if gates and leaves see the columns as they are."""
         return self.leaves.is_linear and self.gates.is_linear and not self.interactions
-
-    @property
-    def settled(self) -> Encodings:
-        """The same with what ``"auto"`` represents: smooth curves in leaves, straight lines in gates."""
-        return replace(self, leaves=self.leaves.settled(Smooth()), gates=self.gates.settled(Linear()))
 
     def pairs(self, columns: Sequence[str]) -> Pairs:
         """The interactions among all columns."""

@@ -165,7 +165,7 @@ def _read_text(file: Path, options: dict[str, Any]) -> pd.DataFrame:
         warnings.filterwarnings("error", "Length of header or names", pd.errors.ParserWarning)
         frame: pd.DataFrame = pd.read_csv(file, **options)
     for name, texts in frame.select_dtypes(["object", "string"]).items():
-        codes = own.get(name, []) if isinstance(own, Mapping) else own
+        codes = own.get(str(name).strip(), own.get(name, [])) if isinstance(own, Mapping) else own
         frame[name] = texts.mask(
             _coded(texts.str.strip(), [codes] if pdt.is_scalar(codes) else codes, defaults)
         )

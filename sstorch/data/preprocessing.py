@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import names_text, rows_text
 from sstorch.data.basis import Basis, Feature
-from sstorch.data.columns import Schema, check_size, label_codes, numeric_values
+from sstorch.data.columns import Schema, finite_values, label_codes
 from sstorch.data.design_matrix import CODED_LEVELS, DesignMatrix, RowFeatures
 from sstorch.data.encodings import Encodings
 from sstorch.exceptions import DataError, warn
@@ -269,10 +269,7 @@ def _range(values: FloatArray) -> tuple[float, float]:
 
 
 def _numbers(column: pd.Series) -> FloatArray:
-    where = f"column {str(column.name)!r}"
-    values = numeric_values(column, where, "this column is numeric in the schema")
-    check_size(values, where)
-    return values
+    return finite_values(column, f"column {str(column.name)!r}", "this column is numeric in the schema")
 
 
 def _level_codes(column: pd.Series, words: tuple[str, ...]) -> IntArray:

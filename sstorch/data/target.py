@@ -22,6 +22,7 @@ from sstorch.checks import (
 )
 from sstorch.data.columns import (
     Column,
+    as_column,
     check_size,
     folded,
     label,
@@ -110,20 +111,26 @@ def times_and_column(y: object, what: str) -> tuple[FloatArray, Column, str]:
     """Times (n,), the column of events or causes, `what`, unread, and its name for messages."""
     time, event = _pair(to_pandas(y))
     check_same_order(time=time, event=event)
-    where, of = _where(time, "time"), _where(event, "event")
-    column = _column(time, where)
+    times, of = _times(time, "time"), _where(event, "event")
+    column = as_column(event, of)
+    if len(times) != len(column):
+        raise DataError(f"{len(times)} times but {len(column)} {what}; give one of each for every row")
+    return np.asarray(snapped(times)[0]), column, of
+
+
+def _times(values: object, role: str, missing: str = _REMOVE, infinite: bool = False) -> FloatArray:
+    """Times of rows, numbers >= 0 (n,), also +inf if `infinite`; `missing` is the remedy of missing ones."""
+    where = _where(values, role)
+    column = as_column(values, where)
     if pdt.is_bool_dtype(column.dtype):
         raise DataError(f"{where} is boolean; times are numbers. Are time and event swapped?")
     times = numeric_values(column, where, _REMOVE)
     if (bad := np.isnan(times)).any():
-        raise DataError(f"{where} is missing in {rows_text(bad)}; {_REMOVE}")
-    check_size(times, where)
+        raise DataError(f"{where} is missing in {rows_text(bad)}; {missing}")
+    check_size(np.where(infinite & np.isposinf(times), 0.0, times), where)
     if (bad := times < 0).any():
         raise DataError(f"{where} is negative in {rows_text(bad)}; times count from the start of follow-up")
-    column = _column(event, of)
-    if len(times) != len(column):
-        raise DataError(f"{len(times)} times but {len(column)} {what}; give one of each for every row")
-    return np.asarray(snapped(times)[0]), column, of
+    return times
 
 
 def _where(values: object, role: str) -> str:
@@ -161,22 +168,6 @@ def _pair(y: Any) -> tuple[Any, Any]:
         "y must be sstorch.Surv(time, event), a pair (time, event), a DataFrame with a time and an event "
         f"column, or a structured array with a boolean and a float field, got {what}"
     )
-
-
-def _column(values: object, where: str) -> Column:
-    """Values of rows (n,) as a column, from an array, Series or list of any library."""
-    if type(values) is np.ndarray and values.ndim == 1 and values.dtype.kind in "biuf":
-        return values
-    values = to_pandas(values)
-    own = (pd.Series, pd.Index, pd.api.extensions.ExtensionArray, list, tuple)
-    if not isinstance(values, (*own, np.ma.MaskedArray)) and hasattr(values, "__array__"):
-        values = np.asarray(values)  # a column of another library, such as a tensor
-    if isinstance(values, np.ndarray) and values.ndim != 1:
-        raise DataError(f"{where} is an array of shape {values.shape}; give one value a row")
-    if not isinstance(values, (*own, np.ndarray)):
-        raise DataError(f"{where} is a {type(values).__name__}; give an array, a Series or a list")
-    # An empty list has no type of its own; masked values are missing.
-    return pd.Series(values, dtype=np.float64 if isinstance(values, list | tuple) and not values else None)
 
 
 def event_words(column: pd.Series, where: str) -> npt.NDArray[np.object_]:
@@ -244,13 +235,9 @@ def with_entry(entry: object, bounds: Intervals) -> tuple[FloatArray | None, Int
     """Entries (n,), >= 0 and before the ends of rows, or None, and bounds; events at zero are moved later."""
     if entry is None:
         return None, bounds
-    name, column = getattr(entry, "name", None), _column(entry, "entry")
-    where, n_rows = "entry" if name is None else f"entry column {name!r}", len(bounds.lower)
-    if len(column) != n_rows:
-        raise DataError(f"entry has shape ({len(column)},); give one entry time for each of {n_rows} rows")
-    entries = numeric_values(column, where)
-    if (bad := ~np.isfinite(entries) | (entries < 0)).any():
-        raise DataError(f"{where} is negative, missing or infinite in {rows_text(bad)}; give 0 for no delay")
+    entries, n_rows = _times(entry, "entry", "give 0 for no delay"), len(bounds.lower)
+    if len(entries) != n_rows:
+        raise DataError(f"entry has {len(entries)} rows; give one entry time for each of {n_rows}")
     entries, *ends = snapped(entries, *bounds)
     bounds = Intervals(*ends)
     at_zero = bounds.upper == 0  # events, which are moved
@@ -258,31 +245,19 @@ def with_entry(entry: object, bounds: Intervals) -> tuple[FloatArray | None, Int
         which, remedy = "not before the time", "such rows were never at risk: remove them"
         if bounds.censored[bad].all():
             which, remedy = "after the lower bound", "no event happened by the entry: raise the bound to it"
-        raise DataError(f"{where} is {which} in {rows_text(bad)}; {remedy}")
+        raise DataError(f"{_where(entry, 'entry')} is {which} in {rows_text(bad)}; {remedy}")
     return entries, bounds
 
 
 def read_bounds(lower: object, upper: object) -> Intervals:
     """Bounds of event times, (n,) each, that are known up to an interval."""
-    low, high = snapped(*(_bound(values, name) for name, values in (("lower", lower), ("upper", upper))))
+    unknown = "a bound that is not known is 0 below and inf above"
+    low, high = snapped(_times(lower, "lower", unknown), _times(upper, "upper", unknown, infinite=True))
     if len(low) != len(high):
         raise DataError(f"{len(low)} lower but {len(high)} upper bounds; give one of each a row")
-    if (bad := np.isinf(low)).any():
-        raise DataError(f"lower is infinite in {rows_text(bad)}; a row censored from the left has lower = 0")
     if (bad := low > high).any():
         raise DataError(f"lower is above upper in {rows_text(bad)}; are the bounds swapped?")
     return Intervals(low, high)
-
-
-def _bound(values: object, name: str) -> FloatArray:
-    numbers = numeric_values(_column(values, name), name, _REMOVE)
-    check_size(numbers[np.isfinite(numbers)], name)
-    if (bad := np.isnan(numbers) | (numbers < 0)).any():
-        raise DataError(
-            f"{name} is negative or missing in {rows_text(bad)}; times count from the start of follow-up, "
-            "and a bound that is not known is 0 below and inf above"
-        )
-    return numbers
 
 
 def positive_times(time: FloatArray, event: BoolArray, value: float | None) -> tuple[FloatArray, float]:

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import check_choice, check_columns_exist, check_integer
-from sstorch.data.columns import as_frame, check_size, kind_of, labels, numeric_values
+from sstorch.data.columns import as_frame, finite_values, kind_of, labels, numeric_values
 from sstorch.exact.rows import check_weights, whole_weights
 from sstorch.exceptions import DataError
 from sstorch.packing import Packed
@@ -202,8 +202,7 @@ class Binarizer(Packed, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return not (self.preset == "osst" and few) and column.nunique() > 0
 
     def _number_rules(self, name: str, column: pd.Series, weight: FloatArray) -> list[Rule]:
-        values = numeric_values(column, f"column {name!r}")
-        check_size(values, f"column {name!r}")
+        values = finite_values(column, f"column {name!r}")
         known = ~np.isnan(values)
         values, place = np.unique(values[known], return_inverse=True)
         if self.preset == "osst":

@@ -20,6 +20,7 @@ from sstorch.data.encodings import (
     Interactions,
     Linear,
     Monotone,
+    Smooth,
     parse_interactions,
     parse_monotone,
 )
@@ -313,8 +314,8 @@ class BatchSettings:
         numeric = self.numeric
         if self.offset is not None:
             numeric = replace(numeric, named=(*numeric.named, (self.offset, Linear())))
-        given = Encodings(numeric, self.gate_numeric, self.interactions, self.monotone).settled
-        return given if self.depth else replace(given, gates=given.leaves)
+        leaves, gates = numeric.settled(Smooth()), self.gate_numeric.settled(Linear())
+        return Encodings(leaves, gates if self.depth else leaves, self.interactions, self.monotone)
 
     @property
     def coefficients(self) -> Coefficients:

@@ -258,7 +258,7 @@ def test_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_missing_values_and_the_word_none(tmp_path: Path) -> None:
-    path = write(tmp_path, "age,therapy,time,event\n.,None,5,1\nNA,yes,3,0\n-9.0,,7,1\n70, yes ,8,1\n")
+    path = write(tmp_path, "age ,therapy,time,event\n.,None,5,1\nNA,yes,3,0\n-9.0,,7,1\n70, yes ,8,1\n")
     typed = {"na_values": [-9], "dtype": {"time": float}}  # pandas makes the values
     of_age = ({"na_values": {"age": code}} for code in (-9, "-9", ["-9"]))
     for read, missing in (({}, 2), ({"na_values": [-9]}, 3), *((each, 3) for each in of_age), (typed, 3)):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sstorch import PrognosticTree, Surv
-from sstorch.data import SurvivalData, folds_of, stratified_folds
+from sstorch.data import Schema, SurvivalData, folds_of, stratified_folds
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 
 Y = ([5.0, 3.0, 7.0, 8.0], [1, 0, 1, 0])
@@ -117,8 +117,10 @@ def test_subset_and_from_frame() -> None:
     for drop in (["id"], "id"):
         data = SurvivalData.from_frame(frame, "days", "dead", event_value=2, drop=drop)
         assert (data.feature_names, data.n_events) == (["age"], 2)
-    values = np.arange(8.0).reshape(4, 2)  # of another byte order
-    np.testing.assert_array_equal(SurvivalData(values.astype(">f8"), Y).subset([2, 0]).frame, values[[2, 0]])
+    values = np.arange(8.0).reshape(4, 2)
+    np.testing.assert_array_equal(SurvivalData(values, Y).subset([2, 0]).frame, values[[2, 0]])
+    foreign = pd.DataFrame(values.astype(">f8")).assign(word="u")  # pandas sorts no other byte order
+    np.testing.assert_array_equal(Schema.of(foreign).clean(foreign)[["0", "1"]], values)
     data = SurvivalData(features(grade=["II", "I", None, "II"]), Y, sample_weight=[1, 2, 3, 4])
     part = data.subset([3, 1, 1])
     assert part.frame.index.tolist() == [0, 1, 2]
