@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from scipy.integrate import quad
 
-from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import (
     KaplanMeier,
     brier_score,
@@ -124,38 +123,6 @@ def test_surtree_is_the_authors_protocol(scale):
     got = integrated_brier_score((time, event), survival, grid, train=train, convention="surtree")
     assert got == pytest.approx(1 - model / base, abs=CLOSE)
     assert evaluation_times(time * 86_400.0, train[0] * 86_400.0, "surtree").size <= 10_002
-
-
-ROWS, CURVES = ([1.0, 2.0, 3.0], [1, 1, 0]), np.full((3, 2), 0.5)
-
-
-def mean_of(times, y=ROWS, **options):
-    return lambda: integrated_brier_score(y, CURVES, times, train=ROWS, **options)
-
-
-@pytest.mark.parametrize(
-    ("error", "words", "call"),
-    [
-        (DataError, r"largest test time, 3.*evaluation_times", mean_of([1.0, 2.0])),
-        (DataError, "all test times are 0", mean_of([0.0, 2.0], ([0.0] * 3, [1, 0, 1]))),
-        (DataError, r"two times in \[1, 3\).*got 1", mean_of([2.0, 3.0], convention="sksurv")),
-        (DataError, r"two times in \[1, 2.999\).*'surtree'", mean_of([3.0, 4.0], convention="surtree")),
-        (DataError, "where nothing was observed", mean_of([365.0, 730.0], convention="osst")),
-        (DataError, "all test times are 0", lambda: evaluation_times([0, 0], [1, 2])),
-        (DataError, r"inside \(2, 5\).*got 1", lambda: evaluation_times([2, 3, 9], [1, 5], "sksurv")),
-        (DataError, "got 2 and 1.999 from 1 distinct", lambda: evaluation_times([2, 2], [1, 2], "surtree")),
-        (DataError, "got only 2", lambda: evaluation_times([2, 2], [1, 2], "osst")),
-        (ConfigError, "convention", lambda: evaluation_times([2, 3, 9], [1, 5], "harrell")),
-        (
-            ConfigError,
-            "convention",
-            lambda: brier_score(ROWS, CURVES, [1, 3], train=ROWS, convention="p"),
-        ),
-    ],
-)
-def test_grids_and_conventions_that_cannot_be_raise(error, words, call):
-    with pytest.raises(error, match=words):
-        call()
 
 
 # ---------------------------------------------------------------------- grids

@@ -191,12 +191,6 @@ def test_undefined_measures_raise(words, names, y, survival, t, options) -> None
             HorizonRows.of(y, survival, outside)
 
 
-def test_wrong_options_raise() -> None:
-    for words, name, level in (("bootstrap", "c_wolbers", 0.95), ("level", "brier", 1.0)):
-        with pytest.raises(ConfigError, match=words):
-            measure(HorizonRows.of(Y, [0.1, 0.2, 0.3, 0.4], 2.5), name, level)
-
-
 def test_it_is_the_definition_with_kaplan_meier_of_lifelines() -> None:
     time, event, survival = predicted_rows(300)
     thresholds = [0.0, 0.2, 0.5, 0.8]
@@ -227,11 +221,3 @@ def test_thresholds_above_all_risks_and_too_short_a_follow_up() -> None:
     # All had the event: there is no row whose later time could matter.
     ended = net_benefit(([1.0, 2.0, 6.0], [1, 1, 0]), [0.1, 0.1, 0.6], t=5.0, thresholds=[0.5])
     assert ended["net_benefit"].item() == pytest.approx(2 / 3)
-
-
-@pytest.mark.parametrize("thresholds", [[1.0], [-0.1], [], [[0.1]], [np.nan]])
-def test_wrong_thresholds_raise(thresholds: object) -> None:
-    with pytest.raises(ConfigError, match="thresholds must be risks in"):
-        net_benefit(([1, 2], [1, 0]), [0.5, 0.6], t=1.5, thresholds=thresholds)
-    with pytest.raises(DataError, match="t must be a time within the observed ones"):
-        net_benefit(([1, 2], [1, 0]), [0.5, 0.6], t=9.0, thresholds=[0.5])

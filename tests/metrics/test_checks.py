@@ -5,17 +5,32 @@ import pandas as pd
 import pytest
 import torch
 
-from sstorch.exceptions import DataError
+from sstorch import Surv
+from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import (
+    HorizonRows,
     KaplanMeier,
+    aalen_johansen,
     brier_score,
     concordance_harrell,
+    concordance_wolbers,
     cumulative_dynamic_auc,
     d_calibration,
+    evaluation_times,
+    gray_test,
+    integrated_brier_score,
+    logrank_test,
+    mean_cumulative_dynamic_auc,
+    measure,
+    net_benefit,
 )
 from sstorch.metrics.checks import check_probability, check_survival
+from sstorch.metrics.comparison import corrected_resampled_t_test
+from sstorch.metrics.fairness import group_parity
+from sstorch.metrics.grids import incidence_times
 
 TIME, EVENT, TIMES = [1.0, 2.0, 3.0], [1, 1, 0], [1.0, 2.0]
+Y = TIME, EVENT
 CURVES = np.array([[0.5, 0.2], [0.9, 0.4], [0.9, 0.8]])
 
 
@@ -55,20 +70,96 @@ def test_invalid_rows_and_curves_raise(changed, words):
         brier_score(*given, train=(TIME, EVENT))
 
 
+FOUR, LATE = ([1.0, 2.0, 3.0, 4.0], [1, 1, 1, 0]), Surv([2.0, 3.0], [1, 1], entry=[1.0, 0.0])
+TWO, CAUSES = ([1, 2], [1, 1]), Surv([1, 2, 3], [1, 2, 0], causes=("relapse", "death"))
+NO_EVENT, MIXED = (TIME, [0, 0, 0]), ([1.0, 2.0, 3.0, 4.0], [0, 1, 1, 0])
+FLAT = np.full((3, 2), 0.5)
+
+
+def brier(y=Y, train=Y, curves=CURVES, times=TIMES, **options):
+    return lambda: brier_score(y, curves, times, train=train, **options)
+
+
+def mean_brier(times, y=Y, **options):
+    return lambda: integrated_brier_score(y, FLAT, times, train=Y, **options)
+
+
+def harrell(y=Y, risk=(3, 2, 1), *times, **options):
+    return lambda: concordance_harrell(y, risk, *times, **options)
+
+
+def auc(times, y=MIXED):
+    return lambda: cumulative_dynamic_auc(y, [3, 2, 1, 0], times, train=MIXED)
+
+
+def of_folds(first, n_test=2):
+    return lambda: corrected_resampled_t_test(first, [0.1] * len(first), n_train=8, n_test=n_test)
+
+
+def benefit(thresholds, t=1.5):
+    return lambda: net_benefit(([1, 2], [1, 0]), [0.5, 0.6], t=t, thresholds=thresholds)
+
+
 @pytest.mark.parametrize(
-    ("train", "words"),
+    ("error", "words", "call"),
     [
-        (None, "train: .* requires y to be passed"),
-        (np.ones((2, 2)), "train: y .*plain array"),
-        ((TIME, EVENT, EVENT), "train: y .*got tuple"),
-        ((TIME, [1, 0]), "train: event must have 3 rows"),
-        ((EVENT, TIME), "train: event must be True/1"),
-        (([1.0, -1.0, 2.0], EVENT), "train: time must be finite"),
+        (DataError, "train: .* requires y to be passed", brier(train=None)),
+        (DataError, "train: y .*plain array", brier(train=np.ones((2, 2)))),
+        (DataError, "train: y .*got tuple", brier(train=(TIME, EVENT, EVENT))),
+        (DataError, "train: event must have 3 rows", brier(train=(TIME, [1, 0]))),
+        (DataError, "train: event must be True/1", brier(train=(EVENT, TIME))),
+        (DataError, "train: time must be finite", brier(train=([1.0, -1.0, 2.0], EVENT))),
+        (DataError, "y has entry", brier(LATE, TWO, [[0.5], [0.5]], [2.0])),
+        (DataError, "train: y has", brier(TWO, LATE, [[0.5], [0.5]], [2.0])),
+        (DataError, "where nothing was observed", brier(times=[40.0, 50.0])),
+        (DataError, "where nothing was observed", harrell(Y, CURVES, [0.1, 0.2])),
+        (DataError, "where nothing was observed", lambda: d_calibration(Y, CURVES, [40.0, 50.0])),
+        (DataError, "t must not be NaN", lambda: KaplanMeier.fit(Y).at([1.0, np.nan])),
+        (DataError, "y has competing causes, and Harrell's concordance is of one", harrell(CAUSES)),
+        (DataError, r"no comparable pair among 3 rows.*larger", harrell(tau=0.5)),
+        (DataError, r"no comparable pair among 3 rows.*larger", harrell(NO_EVENT)),
+        (DataError, r"no comparable pair among 3 rows.*larger", harrell((TIME, [0, 0, 1]))),
+        (ConfigError, "tied_time", harrell(tied_time="half")),
+        (ConfigError, "tau", harrell(tau=0.0)),
+        (DataError, "no comparable pair", lambda: concordance_wolbers(([1, 2], [0, 3]), [0.1, 0.2], 2)),
+        (DataError, "at risk together", harrell(Surv([1.0, 2.0], [1, 1], entry=[0.0, 1.0]), [2.0, 1.0])),
+        (DataError, "got 3", lambda: aalen_johansen(([1, 2], [0, 3]), [1.0], n_causes=2)),
+        (DataError, "no row has an event", lambda: incidence_times(NO_EVENT)),
+        (DataError, "cases and controls", auc([1.5, 3.0])),
+        (DataError, "cases and controls", auc([2.0, 4.0])),
+        (DataError, "up to 1.5", lambda: mean_cumulative_dynamic_auc(MIXED, [0.5], [1.5])),
+        (DataError, "auc must have 1 rows", lambda: mean_cumulative_dynamic_auc(MIXED, [0.5] * 2, [1.5])),
+        (DataError, r"largest test time, 3.*evaluation_times", mean_brier([1.0, 2.0])),
+        (DataError, "all test times are 0", mean_brier([0.0, 2.0], ([0.0] * 3, [1, 0, 1]))),
+        (DataError, r"two times in \[1, 3\).*got 1", mean_brier([2.0, 3.0], convention="sksurv")),
+        (DataError, r"two times in \[1, 2.999\).*'surtree'", mean_brier([3.0, 4.0], convention="surtree")),
+        (DataError, "where nothing was observed", mean_brier([365.0, 730.0], convention="osst")),
+        (DataError, "all test times are 0", lambda: evaluation_times([0, 0], [1, 2])),
+        (DataError, r"inside \(2, 5\).*got 1", lambda: evaluation_times([2, 3, 9], [1, 5], "sksurv")),
+        (DataError, "got 2 and 1.999 from 1 distinct", lambda: evaluation_times([2, 2], [1, 2], "surtree")),
+        (DataError, "got only 2", lambda: evaluation_times([2, 2], [1, 2], "osst")),
+        (ConfigError, "convention", lambda: evaluation_times([2, 3, 9], [1, 5], "harrell")),
+        (ConfigError, "convention", brier(convention="p")),
+        (ConfigError, "bootstrap", lambda: measure(HorizonRows.of(FOUR, [0.1] * 4, 2.5), "c_wolbers")),
+        (ConfigError, "level", lambda: measure(HorizonRows.of(FOUR, [0.1] * 4, 2.5), "brier", 1.0)),
+        (ConfigError, "thresholds must be risks in", benefit([1.0])),
+        (ConfigError, "thresholds must be risks in", benefit([])),
+        (ConfigError, "thresholds must be risks in", benefit([np.nan])),
+        (DataError, "t must be a time within the observed ones", benefit([0.5], t=9.0)),
+        (ConfigError, "level", lambda: KaplanMeier.fit(TWO, level=95)),
+        (DataError, "overlap", lambda: KaplanMeier.fit(Surv([1, 2], [1, 0], id=[0, 0], weight=[1, 2]))),
+        (DataError, "group must have one label", lambda: logrank_test(TWO, [0])),
+        (DataError, "strata must have one label", lambda: gray_test(CAUSES, [0, 1, 1], strata=[1])),
+        (ConfigError, "unknown cause 'cure'", lambda: gray_test(CAUSES, [0, 1, 1], "cure")),
+        (DataError, "one group", lambda: group_parity(CURVES, np.ones(2), np.zeros(3))),
+        (DataError, "two splits", of_folds([0.5])),
+        (DataError, "finite", of_folds([0.5, np.inf])),
+        (ConfigError, "n_test", of_folds([0.5, 0.6], n_test=0)),
     ],
 )
-def test_invalid_training_rows_raise(train, words):
-    with pytest.raises(DataError, match=words):
-        brier_score((TIME, EVENT), CURVES, TIMES, train=train)
+def test_what_has_no_score_raises(error, words, call):
+    with pytest.raises(error, match=words):
+        call()
 
 
 def test_rounding_is_that_of_the_type():
@@ -107,13 +198,3 @@ def test_row_labels_in_another_order_raise():
             call()
     other = pd.DataFrame(CURVES, index=["a", "b", "c"])  # other labels say nothing about the order
     assert concordance_harrell(y, other, TIMES) == 1.0
-
-
-@pytest.mark.parametrize("grid", [[40.0, 50.0], [0.1, 0.2]])
-def test_grid_outside_the_observed_times_raises(grid):
-    y = (TIME, EVENT)
-    for function, options in ((brier_score, {"train": y}), (concordance_harrell, {}), (d_calibration, {})):
-        with pytest.raises(DataError, match="where nothing was observed"):
-            function(y, CURVES, grid, **options)
-    with pytest.raises(DataError, match="t must not be NaN"):
-        KaplanMeier.fit((TIME, EVENT)).at([1.0, np.nan])

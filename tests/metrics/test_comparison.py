@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import DataError
 from sstorch.metrics.comparison import bootstrap, corrected_resampled_t_test, percentiles
 
 
@@ -65,16 +65,3 @@ def test_equal_differences_have_no_variance(first, second, p_value):
     assert result.difference == pytest.approx(first[0] - second[0])
     assert result.p_value == pytest.approx(p_value, nan_ok=True)
     assert np.isnan(result.lower) == np.isnan(p_value)
-
-
-@pytest.mark.parametrize(
-    ("error", "words", "first", "n_test"),
-    [
-        (DataError, "two splits", [0.5], 2),
-        (DataError, "finite", [0.5, np.inf], 2),
-        (ConfigError, "n_test", [0.5, 0.6], 0),
-    ],
-)
-def test_wrong_scores_raise(error, words, first, n_test):
-    with pytest.raises(error, match=words):
-        corrected_resampled_t_test(first, [0.1] * len(first), n_train=8, n_test=n_test)

@@ -259,20 +259,6 @@ def test_labels_in_another_order_raise():
         evaluate((curves[::-1], grid), TRAIN, rows, metrics=["c_harrell"])
 
 
-def test_functions_of_one_event_name_what_they_do_not_support():
-    y, late = OF_CAUSES[1][1], Surv([2.0, 3.0], [1, 1], entry=[1.0, 0.0])
-    with pytest.raises(DataError, match="y has competing causes, and Harrell's concordance is of one event"):
-        metrics.concordance_harrell(y, RATES[:, 0])
-    for rows, train, words in (
-        (late, ([1, 2], [1, 1]), "y has entry"),
-        (([2.0, 3.0], [1, 1]), late, "train: y has"),
-    ):
-        with pytest.raises(DataError, match=words):
-            metrics.brier_score(rows, [[0.5], [0.5]], [2.0], train=train)
-    with pytest.raises(DataError, match="no row has an event"):
-        incidence_times(([1.0, 2.0], [0, 0]))
-
-
 def test_equal_names_of_evaluate_and_validate_are_equal_numbers_on_tied_rows():
     rate, (time, cause) = rows_of_causes(300, 9)
     y = Surv(time, cause, causes=CAUSES)

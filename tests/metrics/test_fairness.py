@@ -7,7 +7,6 @@ import pytest
 from lifelines import KaplanMeierFitter
 
 from sstorch import metrics
-from sstorch.exceptions import DataError
 from sstorch.metrics.fairness import gap, group_parity, group_scores, leaf_groups, mean_gini
 from sstorch.objective.parity import log_time_quadrature
 
@@ -34,11 +33,6 @@ def test_parity_against_pairs_and_a_closed_form() -> None:
     value = group_parity(np.exp(-np.outer([0.3, 0.5], nodes)), weights, [0, 1])
     np.testing.assert_allclose(value, first - 2 * cross + second, rtol=1e-12)
     assert group_parity(np.tile(CURVES[:1], (50, 1)), measure, GROUP) == 0
-
-
-def test_parity_of_one_group_raises() -> None:
-    with pytest.raises(DataError, match="one group"):
-        group_parity(CURVES, np.ones(40), np.zeros(50))
 
 
 def test_gini_of_leaves_and_gaps() -> None:

@@ -16,7 +16,6 @@ from sklearn.metrics import adjusted_rand_score
 
 from sstorch import Surv
 from sstorch.data import SurvivalData, load_dataset
-from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import (
     HorizonRows,
     KaplanMeier,
@@ -104,10 +103,6 @@ def test_upper_limit_stays_where_all_rows_have_failed() -> None:
     assert band.values[-1] == band.lower[-1] == 0
     assert band.upper[-1] == band.upper[-2] > 0
     assert [float(part) for part in KaplanMeier.fit(([1], [1])).limits(2)] == [0, 0, 1]
-    with pytest.raises(ConfigError, match="level"):
-        KaplanMeier.fit(([1, 2], [1, 1]), level=95)
-    with pytest.raises(DataError, match="overlap"):
-        KaplanMeier.fit(Surv([1.0, 2.0, 3.0], [1, 0, 1], id=[0, 0, 1]), sample_weight=[1, 0.5, 2])
 
 
 @pytest.mark.parametrize("weight", [None, [0.5, 2.0, 1.0]])
@@ -216,16 +211,10 @@ def test_groups_of_separate_strata_have_the_rank_of_both(test, weighted: bool, g
         assert each.statistic == pytest.approx(2 * alone.statistic, rel=1e-8)
 
 
-def test_nothing_to_compare_and_wrong_groups() -> None:
+def test_nothing_to_compare_has_no_degree_of_freedom() -> None:
     causes = Surv([1, 2, 3], [1, 2, 0], causes=("relapse", "death"))
     assert logrank_test(([1, 2], [1, 1]), [0, 0]) == logrank_test(([1, 2], [0, 0]), [0, 1]) == (0.0, 0, 1.0)
     assert gray_test(causes, [0, 0, 0]) == (0.0, 0, 1.0)
-    with pytest.raises(DataError, match="group must have one label"):
-        logrank_test(([1, 2], [1, 1]), [0])
-    with pytest.raises(DataError, match="strata must have one label"):
-        gray_test(causes, [0, 1, 1], strata=[1])
-    with pytest.raises(ConfigError, match="unknown cause 'cure'"):
-        gray_test(causes, [0, 1, 1], "cure")
 
 
 # ---------------------------------------------------------------------- Gray's test
