@@ -119,21 +119,6 @@ def test_time_limit_leaves_a_bound(monkeypatch):
     assert cut.loss <= shallow.loss + 1e-9
 
 
-@pytest.mark.parametrize(
-    ("settings", "error", "message"),
-    [
-        ({"max_depth": 6, "max_nodes": 9}, ConfigError, "max_nodes must be None for trees deeper than 5"),
-        ({"max_depth": 6, "memory": 1 << 12}, ConfigError, "too many for depth 6"),
-        ({"guess": [1.0]}, DataError, "guess must have 60 rows"),
-        ({"guess": np.zeros(60), "max_nodes": 3}, ConfigError, "guess does not go with max_nodes"),
-    ],
-)
-def test_arguments_that_cannot_be_raise(settings, error, message):
-    features, time, event = reference.random_problem(5, (60, 61), (8, 8))
-    with pytest.raises(error, match=message):
-        solve(features, LogLikelihood(time, event), **settings)
-
-
 class Proportional:
     """Proportional hazards of the leaves of a tree."""
 

@@ -10,7 +10,7 @@ from sklearn.metrics import roc_auc_score
 
 from sstorch.exact.fronts import FrontTask, confusion_front, group_fairness, search, solve_areas, solve_front
 from sstorch.exact.solution import Deadline
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import ConfigError
 from tests.conftest import nightly
 from tests.exact import reference
 
@@ -207,29 +207,6 @@ def test_time_limit_leaves_a_bound(monkeypatch):
     np.testing.assert_array_equal(front.totals, solve_front(features, confusion_front(y), 2).totals)
 
 
-@pytest.mark.parametrize(
-    ("searches", "arguments", "error", "message"),
-    [
-        ("front areas", {"max_depth": 4}, ConfigError, "max_depth"),
-        ("front areas", {"max_nodes": -1}, ConfigError, "max_nodes"),
-        ("front areas", {"min_leaf": 0}, ConfigError, "min_leaf"),
-        ("front areas", {"min_leaf": 9}, DataError, "not even a single leaf"),
-        ("front areas", {"features": np.eye(3)}, DataError, "3 rows"),
-        ("front", {"time_limit": 0.0}, ConfigError, "time_limit"),
-        ("front", {"memory": 100}, ConfigError, "fewer thresholds"),
-        ("areas", {"max_fpr": 0.0}, ConfigError, "max_fpr must be above 0"),
-        ("areas", {"sample_weight": [0.0, 1.0, 1.0, 1.0] * 2}, ConfigError, "no weight"),
-    ],
-)
-def test_arguments_are_checked(searches, arguments, error, message):
-    y = [0, 1, 1, 1] * 2
-    given = {"features": np.array([[0, 1], [1, 0], [1, 1], [0, 0]] * 2), **arguments}
-    calls = {"front": partial(solve_front, task=confusion_front(y)), "areas": partial(solve_areas, y=y)}
-    for name in searches.split():
-        with pytest.raises(error, match=message):
-            calls[name](**given)
-
-
 def test_points_that_do_not_exist_and_matrices_without_splits():
     found = solve_front(np.ones((4, 2)), confusion_front([0, 1, 1, 1]), 3)
     assert found.totals.tolist() == [[0, 1], [3, 0]]
@@ -279,26 +256,3 @@ def test_the_limit_is_exact():
     assert found.table().iloc[:, :2].to_numpy().tolist() == [[0, 0.1], [3, 0.0]]
     less = group_fairness(feature, group, max_disparity=0.0999999)
     assert solve_front(feature[:, None], less, 1).totals.tolist() == [[3, 0]]
-
-
-@pytest.mark.parametrize(
-    ("make", "error", "message"),
-    [
-        (lambda: confusion_front([0, 2]), DataError, "y must be 0 and 1"),
-        (lambda: confusion_front([1, 1]), DataError, "all rows are 1"),
-        (lambda: confusion_front([[0, 1]]), DataError, "shape"),
-        (lambda: confusion_front([0, 1], metric="g"), ConfigError, "got 'g'"),
-        (lambda: confusion_front([0, 1], sample_weight=[1.0]), DataError, "sample_weight"),
-        (lambda: confusion_front([0, 1], sample_weight=[1.0, -1.0]), DataError, "sample_weight"),
-        (lambda: confusion_front([0, 1], sample_weight=[1.0, 0.1]), ConfigError, "whole numbers"),
-        (lambda: confusion_front([0, 1], sample_weight=[1.0, 0.0]), ConfigError, "weight 0"),
-        (lambda: group_fairness([0, 1], [0, 1], "parity"), ConfigError, "got 'parity'"),
-        (lambda: group_fairness([0, 1], [0, 1], max_disparity=1.5), ConfigError, "max_disparity must be"),
-        (lambda: group_fairness([0, 1], [0, 1, 1]), DataError, "group must have 2 rows"),
-        (lambda: group_fairness([0, 1], [0, 1], "equal_opportunity"), DataError, "no row of group 0"),
-        (lambda: group_fairness([0, 1], [0, 2]), DataError, "group must be 0 and 1"),
-    ],
-)
-def test_arguments_of_tasks_are_checked(make, error, message):
-    with pytest.raises(error, match=message):
-        make()

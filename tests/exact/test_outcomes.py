@@ -49,29 +49,6 @@ def test_rows_of_weight_zero_do_not_count(name):
     )
 
 
-def test_weights_entry_times_and_causes_that_cannot_be_used_raise():
-    time, event = np.array([1.0, 2.0, 3.0]), np.array([1, 0, 1])
-    for task in (LogLikelihood, IntegratedBrier):
-        for weight in ([1.0, -1.0, 1.0], [0.0, 0.0, 0.0], [1.0, np.inf, 1.0], [1.0, 1.0]):
-            with pytest.raises(DataError, match="sample_weight"):
-                task(time, event, sample_weight=weight)
-        for of_rows in ({"sample_weight": [0.0, 1.0, 0.0], "event": event}, {"event": 0 * event}):
-            with pytest.raises(DataError, match="has an event"):
-                task(time, **of_rows)
-    with pytest.raises(DataError, match="no row has cause 2"):
-        LogLikelihood(time, event, n_causes=2)
-    with pytest.raises(DataError, match="entry is not before the time in 3 rows"):
-        LogLikelihood(time, event, entry=time)
-    frame, time, event, entry = cohort(60)
-    with pytest.raises(ConfigError, match="does not support left truncation"):
-        OptimalSurvivalTree(objective="integrated_brier").fit(frame, Surv(time, event, entry=entry))
-    y = Surv(time, np.where(event, 1 + (frame["b"] > 0), 0), causes=CAUSES)
-    with pytest.raises(ConfigError, match="does not support competing causes"):
-        OptimalSurvivalTree(1, objective="integrated_brier").fit(frame, y)
-    with pytest.raises(ConfigError, match="there is one event"):
-        OptimalSurvivalTree(1).fit(frame, (time, event)).predict(frame, cause="relapse")
-
-
 def test_whole_weights_have_exact_sums():
     weight = np.random.default_rng(0).lognormal(sigma=4.0, size=10_000)
     whole, unit = whole_weights(weight)

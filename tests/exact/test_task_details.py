@@ -1,13 +1,10 @@
 """Units, scores, weights and refusals of tasks; the check of tasks; a published tree."""
 
-import math
-
 import numpy as np
 import pytest
 
 from sstorch.exact import (
     Classification,
-    DecisionCosts,
     FeatureCosts,
     IntegratedBrier,
     LeastSquares,
@@ -22,16 +19,6 @@ FEATURES = np.array([[0, 0], [0, 1], [1, 0], [1, 1], [1, 1], [0, 0]])
 
 
 # ---------------------------------------------------------------------- units and values
-
-
-def test_treatments_are_numbered_from_zero():
-    """Else a treatment that nobody had, with a score of zero, would be the best where outcomes are costs."""
-    given = {"outcome": -np.ones(4), "propensity": np.full(4, 0.5)}
-    with pytest.raises(DataError, match="no row got 0; number the treatments from 0 on without gaps"):
-        policy_scores("ipw", treatment=[1, 2, 1, 2], **given)
-    assert policy_scores("ipw", treatment=[0, 1, 0, 1], **given).shape == (4, 2)
-    told = given | {"propensity": np.full((4, 3), 1 / 3)}
-    assert policy_scores("ipw", treatment=[1, 2, 1, 2], **told).shape == (4, 3)
 
 
 def test_policy_scores_are_those_of_their_definition():
@@ -89,57 +76,6 @@ def test_monk_1_has_the_published_tree():
         exact = [o for o in found.optima.values() if o.loss == 0.0]
         assert (exact[0].depth, exact[0].nodes + 1) == (depth, leaves)
         assert found.optimum(leaf_penalty=0.03125) == exact[0]
-
-
-# ---------------------------------------------------------------------- refusals
-
-
-FOUR = FeatureCosts.of(["a", "b"], {"a": 0.1})
-
-
-@pytest.mark.parametrize(
-    ("make", "error", "message"),
-    [
-        (lambda: Classification([[0], [1]]), DataError, "one class per row"),
-        (lambda: Classification([0.0, math.nan]), DataError, "labels is missing in 1 row .*position 1"),
-        (lambda: Classification([0, 1], classes=[0, 2]), DataError, "1 is none of the classes"),
-        (lambda: Classification([0, 1], sample_weight=[1.0, -1.0]), DataError, "sample_weight is negative"),
-        (lambda: Classification([0, 1], cost_matrix=[[0, -1], [1, 0]]), DataError, "costs >= 0"),
-        (lambda: Classification([0, 1], sample_weight=[0, 1], balanced=True), ConfigError, "class 0"),
-        (lambda: Classification([0, 1], sample_weight=[1, 2], feature_costs=FOUR), ConfigError, "together"),
-        (lambda: LeastSquares([1.0, math.inf]), DataError, "got inf in 1 row"),
-        (lambda: LeastSquares([1.0, 2.0], sample_weight=[1.0]), DataError, "one weight for each of 2 rows"),
-        (lambda: DecisionCosts([1.0, 2.0]), DataError, "must be a matrix"),
-        (lambda: DecisionCosts([[1.0], [math.nan]]), DataError, "row 1 holds nan in column 0"),
-        (lambda: IntegratedBrier([1.0, 2.0], [1, 1], n_buckets=1), ConfigError, "n_buckets must be"),
-        (lambda: IntegratedBrier([2.0, 2.0], [1, 1]), DataError, "all rows have the time 2"),
-        (lambda: horizon_labels([1.0, 2.0], [1, 0], 5.0), DataError, "no row was observed so long"),
-        (lambda: horizon_labels([1.0, 2.0], [0, 1], 1.5), DataError, "no row has an event up to then"),
-        (lambda: horizon_labels([1.0, 2.0], [1, 0], -1.0), DataError, "must be a time > 0"),
-        (lambda: scores("ipw", propensity=[0.5, 0.0]), DataError, "got 0 for the treatment of 1 row"),
-        (lambda: scores("direct", [0, 2], predicted=np.ones((2, 2))), DataError, "2 rows and 3 columns"),
-        (lambda: scores("ipw", [0, 0.5], propensity=[1, 1]), DataError, "positions 0, 1"),
-        (lambda: scores("dm"), ConfigError, "method must be one of"),
-        (lambda: scores("ipw"), ConfigError, "'ipw' needs propensity"),
-        (lambda: FeatureCosts.of(["a"], {"b": 1.0}), ConfigError, "'b' is no attribute"),
-        (lambda: FeatureCosts.of(["a"], {"a": -1.0}), ConfigError, "0 <= discounted <= price"),
-        (lambda: FeatureCosts.of(["a"], {"a": 1.0}, {"g": ["a"]}, {"a": 2.0}), ConfigError, "discounted <="),
-        (lambda: FeatureCosts.of(["a", "b"], {}, {"g": ["a"], "h": ["a"]}), ConfigError, "in two groups"),
-        (lambda: FeatureCosts.of(["a"], {"a": 1.0}, None, {"a": 0.5}), ConfigError, "is in no group"),
-        (
-            lambda: solve(FEATURES, Classification(np.arange(6) % 2, feature_costs=FOUR), 1, memory=1),
-            ConfigError,
-            "too many for depth 1",
-        ),
-    ],
-)
-def test_data_and_settings_that_cannot_be(make, error, message):
-    with pytest.raises(error, match=message):
-        make()
-
-
-def scores(method, treatment=(0, 1), **given):
-    return policy_scores(method, treatment=list(treatment), outcome=[1.0, 2.0], **given)
 
 
 def test_a_task_without_decisions_is_solved_and_says_so():
