@@ -197,10 +197,6 @@ class FittedModel(ABC):
             return curve("cumulative_hazard", time), curve("log_hazard", time) + scale
 
         log_time = invert(terms, target)
-        for cause in causes:
-            horizon = cause.family.horizon(log_time)
-            if horizon is not None:
-                log_time = torch.where(log_time > horizon, torch.inf, log_time)
         time = torch.exp(log_time + scale).squeeze(-1)
         return time if after is None else (time - after).clamp(min=0)
 

@@ -19,13 +19,11 @@ from sstorch.nn.functional import (
     survival_of,
     with_own_tensors,
 )
-from sstorch.nn.hazards.base import HazardFamily, LogTimes, component_losses
+from sstorch.nn.hazards.base import HazardFamily, LogTimes
 from sstorch.nn.hazards.numeric import invert, log_time_limit
 
 Reduction = Literal["mean", "sum", "none"]
 REDUCTIONS: tuple[Reduction, ...] = ("mean", "sum", "none")
-# Largest share that time beyond the horizon of a family may have in a mean that exists.
-_BEYOND = 1e-3
 
 
 class SurvivalDistribution:
@@ -168,8 +166,7 @@ class SurvivalDistribution:
             after: times of conditioning, original units, shape (N,): quantiles of the remaining time.
 
         Returns:
-            shape (*batch_shape, N); +inf if the survival function stays above 1 - q up to the horizon of the
-            family (:meth:`HazardFamily.horizon`).
+            shape (*batch_shape, N); +inf if the survival function stays above 1 - q.
 
         Raises:
             ConfigError: ``q`` is not in (0, 1).
@@ -189,7 +186,7 @@ class SurvivalDistribution:
                 return -self._mixed_log_survival(hazard), self._mixed_log_hazard(hazard, log_hazard)
 
             log_time = invert(mixed, target.expand(*self.batch_shape, self.n_rows, 1))
-        time = self._reached(log_time).squeeze(-1)
+        time = torch.exp(log_time.squeeze(-1) + self.log_time_scale[..., None])
         return time if after is None else (time - after).clamp(min=0)
 
     def restricted_mean(self, tau: float, *, after: Tensor | None = None) -> Tensor:
@@ -209,26 +206,15 @@ class SurvivalDistribution:
         tau = check_truncation(tau)
         log_weight = self.log_weight[..., None]
         linear, shape = self.linear[..., None], self.shape[..., None, :]
-        log_tau = linear.new_tensor(tau).log() - self.log_time_scale[..., None, None, None]
-        horizon = self.family.horizon(linear) if math.isinf(tau) else None
-        upper, gone = log_tau if horizon is None else horizon, torch.zeros_like(linear)
-        if after is None:
-            means = self.family.restricted_mean(upper, linear, shape)
-        else:
+        log_scale = self.log_time_scale[..., None, None, None]
+        log_tau, log_after = linear.new_tensor(tau).log() - log_scale, None
+        if after is not None:
             limit, after = log_time_limit(linear.dtype), self._rows(after, "after")
             check_values(after, after >= 0, "after", "at least 0")
-            log_after = after[:, None].to(linear).log() - self.log_time_scale[..., None, None, None]
-            log_after = log_after.clamp(min=-limit)
-            if horizon is not None:
-                if (log_after >= horizon).any():
-                    raise ConfigError("the mean needs curves beyond the meaningful times: give a finite tau")
-                upper = torch.log(horizon.exp() - log_after.exp())
+            log_after = (after[:, None].to(linear).log() - log_scale).clamp(min=-limit)
             gone = self.family.cumulative_hazard(log_after, linear, shape)
-            means = self.family.restricted_mean(upper, linear, shape, log_after)
             log_weight = log_weight_given(log_weight, gone, -3)
-        if horizon is not None:
-            left = torch.exp(upper + gone - self.family.cumulative_hazard(horizon, linear, shape))
-            means = torch.where(left > _BEYOND * means, torch.inf, means)
+        means = self.family.restricted_mean(log_tau, linear, shape, log_after)
         # A component without weight may have an infinite mean.
         p = log_weight.exp()
         weighted = torch.where(p > 0, p * means, torch.zeros_like(means))
@@ -238,7 +224,7 @@ class SurvivalDistribution:
     def sample(self, *, generator: torch.Generator | None = None) -> Tensor:
         """Event times, one a row, in original units, shape (*batch_shape, N), without a graph.
 
-        They are +inf where the event never happens, or not before the horizon of the family.
+        They are +inf where the event never happens.
         """
 
         def exponential(like: Tensor) -> Tensor:
@@ -248,7 +234,7 @@ class SurvivalDistribution:
         chosen = self._choose((self.log_weight - exponential(self.log_weight).log()).argmax(-2))
         linear = chosen.linear[..., None]
         log_time = self.family.log_quantile(exponential(linear), linear, chosen.shape[..., None, :])
-        return self._reached(log_time.squeeze(-3)).squeeze(-1)
+        return torch.exp(log_time[..., 0, :, 0] + self.log_time_scale[..., None])
 
     def most_probable(self) -> SurvivalDistribution:
         """One component for each row, at weight one.
@@ -303,7 +289,7 @@ class SurvivalDistribution:
         parts = {"time": time, "event": event, "lower": lower, "upper": upper, "entry": entry}
         given = {name: self._rows(part, name) for name, part in parts.items() if part is not None}
         times, log_unit = self._outcome(given)
-        losses = component_losses(self.family, times, self.linear, self.shape)
+        losses = self.family.loss(times, self.linear, self.shape)
         if self.n_components == 1:
             rows = losses.squeeze(-2)
         else:
@@ -412,13 +398,6 @@ class SurvivalDistribution:
     def _mixed_log_hazard(self, hazard: Tensor, log_hazard: Tensor) -> Tensor:
         """Log hazard of that average."""
         return torch.logsumexp(log_weight_given(self.log_weight[..., None], hazard, -3) + log_hazard, dim=-3)
-
-    def _reached(self, log_time: Tensor) -> Tensor:
-        """Times in original units from log times in model units, (*batch_shape, N, 1)."""
-        horizon = self.family.horizon(log_time)
-        if horizon is not None:
-            log_time = torch.where(log_time > horizon, torch.inf, log_time)
-        return torch.exp(log_time + self.log_time_scale[..., None, None])
 
     def _choose(self, component: Tensor) -> SurvivalDistribution:
         """The same with one component for each row, of positions (*batch_shape, N)."""

@@ -98,14 +98,6 @@ class DistributionModule(nn.Module, ABC):
             leaf.shape.copy_(shape[0])
         return self
 
-    @torch.no_grad()
-    def set_time_scale(self, scale: Tensor | float) -> None:
-        """Set the unit of model time, finite and > 0, shape broadcastable to ``batch_shape``."""
-        scale = torch.as_tensor(scale)
-        if scale.device.type == "cpu" and not bool(((scale > 0) & scale.isfinite()).all()):
-            raise ConfigError(f"`scale` must be finite and above 0, got {scale.tolist()}")
-        self.log_time_scale.copy_(scale.log())
-
     @property
     def initialized(self) -> bool:
         """False as long as the unit of time, intercepts and shapes are those of the constructor, zero."""

@@ -85,11 +85,6 @@ class Sample(Batched):
         return weight if self.rows_per_subject is None else weight * self.rows_per_subject
 
     @property
-    def is_plain(self) -> bool:
-        """True if all rows were observed from time zero, and no time is an interval."""
-        return self.log_entry is None and self.log_lower is None
-
-    @property
     def log_times(self) -> LogTimes:
         """Outcome of the rows, shapes (R, 1, M)."""
         times = LogTimes(self.log_time, self.event, self.log_entry, self.log_lower, self.log_upper)

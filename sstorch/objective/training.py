@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from sstorch.exceptions import ConfigError
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree
-from sstorch.nn.hazards.base import component_losses
 from sstorch.objective.penalties import (
     GatePenalty,
     GateRidge,
@@ -40,7 +39,7 @@ def parameter_losses(
     linear, shape = leaves.linear_predictor(sample.x), leaves.shape_parameters(sample.x)
     if relevant is not None:
         linear = torch.where(relevant, linear, family.neutral(sample.log_time[:, None, :]))
-    loss = component_losses(family, sample.log_times, linear, shape)
+    loss = family.loss(sample.log_times, linear, shape)
     return loss if relevant is None else torch.where(relevant, loss, torch.zeros_like(loss))
 
 

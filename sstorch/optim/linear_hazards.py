@@ -14,24 +14,12 @@ from sstorch.checks import blocks
 from sstorch.data.design_matrix import DesignMatrix
 from sstorch.newton import Problem
 from sstorch.nn import HazardFamily
-from sstorch.nn.hazards.base import component_losses, derivatives_by_autograd
 from sstorch.objective import Sample
 
 # Largest change of a shape parameter in a step: most are logarithms.
 _LONGEST = 3.0
 # Elements of the derivatives of a row, and of the rows that are worked on at once.
 _ELEMENTS_A_ROW, _ELEMENTS = 64, 2**22
-
-
-def loss_derivatives(
-    family: HazardFamily, sample: Sample, linear: Tensor, shape: Tensor, basis: Tensor | None
-) -> tuple[Tensor, list[Tensor], dict[tuple[int, int], Tensor]]:
-    """Losses of rows (K, L, n), derivatives in g, number 0, and shapes (K, L, n or 1, m), by pairs j <= k."""
-    # Some are not finite for rows without weight, or far out in a tail.
-    times = sample.log_times
-    if not (family.closed_form and sample.is_plain):
-        return derivatives_by_autograd(family, times, linear, shape, sample.weight[:, None])
-    return family.derivatives(*times[:2], linear, shape, basis)
 
 
 @dataclass(frozen=True)
@@ -107,7 +95,7 @@ class LinearHazards(Batched, Problem):
         for rows in self._row_blocks:
             linear, shape = self.parameters(theta, rows)
             times = self.part(rows).log_times
-            loss = component_losses(self.family, times, linear[:, None], shape[:, None]).squeeze(1)
+            loss = self.family.loss(times, linear[:, None], shape[:, None]).squeeze(1)
             total += self._sum(loss, rows)
         return total
 
@@ -138,9 +126,9 @@ class LinearHazards(Batched, Problem):
     def in_leaves(
         self, linear: Tensor, shape: Tensor, rows: slice
     ) -> tuple[Tensor, list[Tensor], dict[tuple[int, int], Tensor]]:
-        """:func:`loss_derivatives` of rows at predictors (K, L, n) and shapes (K, L, n or 1, m) of leaves."""
+        """:meth:`HazardFamily.derivatives` of rows at predictors (K, L, n) and shapes (K, L, n or 1, m)."""
         basis = None if self._basis is None else self._basis[..., rows]
-        return loss_derivatives(self.family, self.part(rows), linear, shape, basis)
+        return self.family.derivatives(self.part(rows).log_times, linear, shape, basis)
 
     @cached_property
     def _basis(self) -> Tensor | None:

@@ -22,7 +22,6 @@ from sstorch.batched import SHARED, Batched
 from sstorch.checks import blocks
 from sstorch.newton import Problem
 from sstorch.nn import Topology
-from sstorch.nn.hazards.base import component_losses
 from sstorch.optim.linear_hazards import LinearHazards
 
 # Temperature of the smooth loss. Up to .1 gates and predictions are those of E.
@@ -143,7 +142,7 @@ class SoftGates(Batched, Problem):
             for number, each in enumerate(self.hazards):
                 linear, shape = self._latents(number, theta, rows)
                 times = each.part(rows).log_times
-                exponent = exponent - self.tau * component_losses(each.family, times, linear, shape)
+                exponent = exponent - self.tau * each.family.loss(times, linear, shape)
             weight = self._weight[:, rows]
             total += (weight * torch.where(weight > 0, -exponent.logsumexp(1) / self.tau, 0.0)).sum(-1)
         return total

@@ -26,7 +26,6 @@ from sstorch.objective.training import (
     leaf_losses,
     parameter_losses,
 )
-from sstorch.optim.linear_hazards import loss_derivatives
 from sstorch.optim.steps import Batch, Step, StepObjective, by_autograd
 
 # In place of an infinite loss of a leaf whose hazard overflows at a row: gates send the row away from it.
@@ -97,7 +96,7 @@ class LeafObjective(StepObjective):
     @property
     def is_closed(self) -> bool:
         """Whether gradients in leaves are written out."""
-        return self.family.closed_form and self.sample.is_plain
+        return self.family.closed_form and self.sample.log_times.is_plain
 
     @override
     def data_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -110,8 +109,8 @@ class LeafObjective(StepObjective):
         """Losses of rows, finite where ``probability`` (K, L, M) is 0; gradient (K, L, d) of the product."""
         rows, shape_slopes = self.sample.x, leaves.shape_slope.shape[-2]
         linear, shape = leaves.linear_predictor(rows), leaves.shape_parameters(rows)
-        times = self.sample.log_times[:2]
-        loss, slopes, _ = self.family.derivatives(*times, linear, shape, self.basis, second=False)
+        times = self.sample.log_times
+        loss, slopes, _ = self.family.derivatives(times, linear, shape, self.basis, second=False)
         if self.family.overflows:
             irrelevant = probability == 0
             for part in (loss, *slopes):
@@ -335,7 +334,7 @@ def leaf_curvature(
         hazard, parameters = family.select(some), leaves.select(some)
         rows, reach = sample.select(some), probability[some]
         linear, shape = parameters.linear_predictor(rows.x), parameters.shape_parameters(rows.x)
-        pairs = loss_derivatives(hazard, rows, linear, shape, hazard.basis(rows.log_time))[2]
+        pairs = hazard.derivatives(rows.log_times, linear, shape, hazard.basis(rows.log_time))[2]
         weighted = {
             pair: torch.nan_to_num(torch.where(reach > 0, reach * second, 0.0), 0.0, 0.0, 0.0)
             for pair, second in pairs.items()

@@ -299,7 +299,7 @@ def stack_splits(
         n_gate_features=len(preprocessor.gate_features),
         start="zeros",
     )
-    tree.set_time_scale(log_scale[split].exp())
+    tree.log_time_scale.copy_(log_scale[split])
     if any(data.subject is not None for data in splits):
         # Penalties are held against a mean over subjects: cutting a row in two must not weaken them. The
         # weight of a subject is the mean of its rows'.

@@ -34,7 +34,7 @@ WEIGHT = torch.rand(9, dtype=torch.float64, generator=DRAWS)
 def tree_of(leaf: str, scale: float = 7.0) -> SoftTree:
     """A tree of depth 2 with random parameters, whose unit of time is not 1."""
     tree: SoftTree = random_tree(1, 2, leaf).select(0)
-    tree.set_time_scale(scale)
+    tree.log_time_scale.fill_(math.log(scale))
     return tree
 
 
@@ -219,7 +219,7 @@ def test_second_derivatives_are_those_of_plain_operations(leaf: str) -> None:
 
 def test_batch_of_trees_equals_loop() -> None:
     batch = random_tree(100, 1, "weibull")
-    batch.set_time_scale(torch.linspace(1.0, 9.0, 100).double())
+    batch.log_time_scale.copy_(torch.linspace(1.0, 9.0, 100).double().log())
     found = batch(X).nll(TIME, EVENT, weight=WEIGHT)
     assert found.shape == (100,)
     gradients = torch.autograd.grad(found.sum(), batch.leaf(2).slope)[0]

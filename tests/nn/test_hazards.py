@@ -13,6 +13,7 @@ import torch
 from scipy.integrate import quad
 from torch import Tensor
 
+from sstorch._types import FloatArray
 from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.nn import (
     FAMILIES,
@@ -27,8 +28,8 @@ from sstorch.nn import (
     make_family,
     register_family,
 )
-from sstorch.nn.hazards.base import LogTimes, derivatives_by_autograd
-from sstorch.nn.hazards.numeric import knots_at_quantiles
+from sstorch.nn.hazards.base import LogTimes
+from sstorch.nn.hazards.spline import knots_at_quantiles
 
 
 class Derived(HazardFamily):
@@ -99,14 +100,14 @@ def test_hazard_is_the_slope_of_the_cumulative_hazard(family: HazardFamily) -> N
 
 def test_an_interval_has_the_probability_between_its_bounds(family: HazardFamily) -> None:
     y, g, shape = arguments(family)
-    survival = family.survival(y, g, shape)
-    found = family.interval_loss(y[:-1], y[1:], g, shape)
-    torch.testing.assert_close(torch.exp(-found), -survival.diff(dim=-1), rtol=1e-11, atol=1e-13)
-    from_zero = family.interval_loss(torch.full_like(y, -torch.inf), y, g, shape)
-    torch.testing.assert_close(torch.exp(-from_zero), 1 - survival, rtol=1e-11, atol=1e-13)
-    width = 1e-6  # bounds that are close give the density
-    close = family.interval_loss(y, y + width, g, shape) + math.log(width) + y
-    density = family.loss(y + width / 2, torch.ones_like(y), g, shape)
+    one, survival, width = torch.ones_like(y), family.survival(y, g, shape), 1e-6
+    before, after = torch.cat([y.new_full((1,), -torch.inf), y[:-1]]), y  # the first from time zero
+    found = family.loss(LogTimes(one, one, None, before, after), g, shape)
+    drop = -torch.cat([torch.ones_like(survival[:, :1]), survival], -1).diff(dim=-1)
+    torch.testing.assert_close(torch.exp(-found), drop, rtol=1e-11, atol=1e-13)
+    # Bounds that are close give the density.
+    close = family.loss(LogTimes(one, one, None, y, y + width), g, shape) + math.log(width) + y
+    density = family.loss(LogTimes(y + width / 2, one), g, shape)
     torch.testing.assert_close(close, density, rtol=1e-5, atol=1e-5)
 
 
@@ -115,7 +116,7 @@ def test_gradcheck(family: HazardFamily) -> None:
     g, shape = g.clone().requires_grad_(), shape.clone().requires_grad_()
     assert torch.autograd.gradcheck(lambda a, b: family.terms(y, a, b), (g, shape))
     event = (torch.arange(9) % 2).double()
-    assert torch.autograd.gradcheck(lambda a, b: family.loss(y, event, a, b), (g, shape))
+    assert torch.autograd.gradcheck(lambda a, b: family.loss(LogTimes(y, event), a, b), (g, shape))
 
 
 def test_closed_derivatives_are_those_of_autograd(family: HazardFamily) -> None:
@@ -125,13 +126,13 @@ def test_closed_derivatives_are_those_of_autograd(family: HazardFamily) -> None:
     one, event = family.expand((1,)), (torch.arange(9) % 2).double()[None, None]
     linear, shape = g.expand(1, 5, 9), shape[None]
     times = LogTimes(y[None, None], event)
-    found = one.derivatives(*times[:2], linear, shape, one.basis(y[None]))
-    expected = derivatives_by_autograd(one, times, linear, shape, torch.ones_like(event))
-    torch.testing.assert_close(found[:2], (expected[0], [*expected[1]]), rtol=1e-10, atol=1e-12)
+    found = one.derivatives(times, linear, shape, one.basis(y[None]))
+    expected = HazardFamily.derivatives(one, times, linear, shape)
+    torch.testing.assert_close(found[:2], expected[:2], rtol=1e-10, atol=1e-12)
     for pair, value in expected[2].items():
         own = found[2].get(pair, torch.zeros_like(value)).expand_as(value)
         torch.testing.assert_close(own, value, rtol=1e-8, atol=1e-11)
-    torch.testing.assert_close(one.derivatives(*times[:2], linear, shape, second=False)[:2], found[:2])
+    torch.testing.assert_close(one.derivatives(times, linear, shape, second=False)[:2], found[:2])
 
 
 def test_batch_is_loop(family: HazardFamily) -> None:
@@ -155,7 +156,7 @@ def test_extreme_times_have_no_nan(case: str, dtype: torch.dtype) -> None:
     assert ((survival >= 0) & (survival <= 1)).all()
     assert not log_hazard.isnan().any()
     for far in (-800.0, 800.0):  # late entries of rows that are gone by then have an infinite loss
-        loss = family.loss(y, torch.ones_like(y), g + far, shape, y - 1)
+        loss = family.loss(LogTimes(y, torch.ones_like(y), y - 1), g + far, shape)
         assert case == "derived" or not loss.isnan().any()  # whose log hazard overflows, too
     parameters = [part for part in (g, shape) if part.numel()]
     for value in (survival, log_hazard):
@@ -242,7 +243,7 @@ def test_start_is_finite_whatever_the_rows(case: str) -> None:
     intercept, shape = family.start(y, event, weight)
     assert intercept.isfinite().all()
     assert shape.isfinite().all()
-    assert family.loss(y, event, intercept[:, None], shape[:, None, :]).isfinite().all()
+    assert family.loss(LogTimes(y, event), intercept[:, None], shape[:, None, :]).isfinite().all()
 
 
 @families
@@ -258,7 +259,7 @@ def test_start_is_a_stationary_point_and_uses_weights(case: str) -> None:
     torch.testing.assert_close(found[0], repeated[0], rtol=0, atol=1e-6)
     torch.testing.assert_close(found[1], repeated[1], rtol=0, atol=1e-5)
     theta = torch.cat([found[0][:, None], found[1]], dim=1).requires_grad_()
-    loss = (repeats * family.loss(y, event, theta[:, :1], theta[:, None, 1:])).sum() / repeats.sum()
+    loss = (repeats * family.loss(LogTimes(y, event), theta[:, :1], theta[:, None, 1:])).sum() / repeats.sum()
     (gradient,) = torch.autograd.grad(loss, theta)
     if case == "spline":  # theta starts at 1
         assert (theta[:, -1] == 0).all()
@@ -383,6 +384,12 @@ def test_a_theta_that_overflows_gives_a_hazard() -> None:
 # ------------------------------------------------------------------ splines
 
 
+def curves_of(family: Spline, y: Tensor) -> FloatArray:
+    """The functions I_j at log times (n,), shape (n, m + 1)."""
+    curves: FloatArray = family.basis(y).chunk(2)[0].mT.numpy()
+    return curves
+
+
 @pytest.mark.parametrize("n_knots", [0, 1, 5])
 def test_basis_spans_the_natural_cubic_splines(n_knots: int) -> None:
     """Truncated powers as in Royston and Parmar are combinations of 1 and the functions I_j."""
@@ -395,10 +402,10 @@ def test_basis_spans_the_natural_cubic_splines(n_knots: int) -> None:
     for knot in knots[1:-1]:
         share = (highest - knot) / (highest - lowest)
         theirs.append(cubes[knot] - share * cubes[lowest] - (1 - share) * cubes[highest])
-    mine = np.column_stack([np.ones_like(y), family.design(torch.as_tensor(y)).numpy()])
+    mine = np.column_stack([np.ones_like(y), curves_of(family, torch.as_tensor(y))])
     solution, *_ = np.linalg.lstsq(mine, np.column_stack(theirs), rcond=None)
     np.testing.assert_allclose(mine @ solution, np.column_stack(theirs), atol=1e-9)
-    np.testing.assert_allclose(family.design(torch.zeros(1, dtype=torch.float64)).numpy(), 0, atol=1e-14)
+    np.testing.assert_allclose(curves_of(family, torch.zeros(1, dtype=torch.float64)), 0, atol=1e-14)
 
 
 @pytest.mark.parametrize("scale", ["hazard", "odds", "normal", "theta"])
@@ -415,7 +422,7 @@ def test_splines_never_rise(scale: str) -> None:
     y = low + (high - low) * torch.linspace(-3, 4, n_times, dtype=torch.float64)
     survival = torch.exp(-family.cumulative_hazard(y, g, shape))
     assert survival.diff(dim=-1).max() < 1e-13  # rounding of a value near one
-    curve, log_slope = family.index(y, torch.zeros(()).double(), shape)
+    curve, log_slope, *_ = family.index(y, torch.zeros(()).double(), shape)
     assert log_slope.isfinite().all()
     assert (curve.diff(dim=-1) >= -1e-13 * curve.abs().amax(-1, keepdim=True)).all()
 
@@ -437,7 +444,7 @@ def test_few_distinct_times_fall_back_to_fewer_knots() -> None:
     assert (hazard.diff(dim=-1) >= 0).all()
     assert log_hazard.isfinite().all()
     # One event time leaves a straight line; the other weights have no effect.
-    assert (family.design(y)[2, :, 1:] == 0).all()
+    assert (family.basis(y)[2, 1:5] == 0).all()
 
 
 def test_crowded_events_still_give_curves_that_fall_in_single_precision() -> None:
@@ -538,7 +545,7 @@ def test_intervals_end_at_the_times_of_events() -> None:
     assert family.options()["times"] == 30  # what was asked for
     # A life table is maximum likelihood where all times are at ends; its log odds are limited.
     logits = family.start(*rows)[1].requires_grad_()
-    loss = family.loss(*rows[:2], torch.zeros(2, 1).double(), logits[:, None])
+    loss = family.loss(LogTimes(*rows[:2]), torch.zeros(2, 1).double(), logits[:, None])
     (slope,) = torch.autograd.grad(loss.mean(-1).sum(), logits)
     assert slope.abs().max() < 1e-7
     assert logits.min() == -16.0
@@ -563,7 +570,7 @@ def test_grouped_likelihood_and_interpolation_against_pycox() -> None:
     logits = linear[0][:, None] + shape[0, :, :6]
     theirs = loss.nll_logistic_hazard(logits, place, event[0], reduction="none")
     # A density has the length of the interval, half a unit, in its denominator.
-    mine = family.loss(y, event, linear, shape) - event * math.log(0.5)
+    mine = family.loss(LogTimes(y, event), linear, shape) - event * math.log(0.5)
     torch.testing.assert_close(mine[0], theirs)
 
     class Curves:
@@ -590,8 +597,9 @@ def test_loss_of_many_intervals_and_its_gradient_agree_with_autograd(scale: floa
     event = (torch.rand(1, 1, 40, generator=generator) < 0.6).double()
     linear = (scale * torch.randn(1, 2, 40, generator=generator).double()).requires_grad_()
     shape = torch.randn(1, 2, 1, 21, generator=generator).double().requires_grad_()
-    loss, (in_linear, *in_shape), _ = family.derivatives(time.log(), event, linear, shape, second=False)
-    expected = family.loss(time.log(), event, linear, shape)
+    times = LogTimes(time.log(), event)
+    loss, (in_linear, *in_shape), _ = family.derivatives(times, linear, shape, second=False)
+    expected = family.loss(times, linear, shape)
     torch.testing.assert_close(loss, expected.detach(), rtol=1e-12, atol=1e-12)
     gradients = torch.autograd.grad(expected.sum(), [linear, shape])
     torch.testing.assert_close(in_linear, gradients[0], rtol=1e-10, atol=1e-12)
@@ -633,5 +641,5 @@ def test_a_closed_log_hazard_of_a_user_is_used() -> None:
 
     early = torch.full((1, 1), -800.0, dtype=torch.float64)  # where the derivative of H underflows
     zero, shape = torch.zeros_like(early), torch.full((1, 1, 1), math.log(2.0), dtype=torch.float64)
-    loss = Steep().loss(early, torch.ones_like(early), zero, shape)
+    loss = Steep().loss(LogTimes(early, torch.ones_like(early)), zero, shape)
     torch.testing.assert_close(loss, -(math.log(2.0) + early))

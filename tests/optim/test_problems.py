@@ -10,7 +10,6 @@ from torch import Tensor
 
 from sstorch.data.design_matrix import DesignMatrix
 from sstorch.nn import FAMILIES, HazardFamily, LogisticHazard, Topology, make_family
-from sstorch.nn.hazards.base import component_losses
 from sstorch.nn.routing import log_path_probability
 from sstorch.objective import Sample
 from sstorch.optim.linear_hazards import LinearHazards
@@ -94,7 +93,7 @@ def by_definition(problem: SoftGates, theta: Tensor) -> Tensor:
             linear = own[:, :1] + own[:, 4 + leaf, None] + torch.matmul(x, slope[..., None]).squeeze(-1)
             shapes = own[:, 16:].unflatten(1, (-1, 5))
             shape = (shapes[..., 0] + shapes[..., 1 + leaf])[:, None, None]
-            losses.append(component_losses(each.family, each.sample.log_times, linear[:, None], shape))
+            losses.append(each.family.loss(each.sample.log_times, linear[:, None], shape))
         exponent = exponent - problem.tau * torch.cat(losses, 1)
     weight = problem.hazards[0].weight
     return (weight * torch.where(weight > 0, -exponent.logsumexp(1) / problem.tau, 0.0)).sum(-1)

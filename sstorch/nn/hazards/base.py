@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, Self, get_args
@@ -13,11 +14,31 @@ from torch import Tensor, nn
 from sstorch.checks import check_choice
 from sstorch.exceptions import ConfigError
 from sstorch.newton import Gaussian, Smooth, newton
-from sstorch.nn.functional import gradients, survival_of
+from sstorch.nn.functional import gradients, survival_of, with_own_tensors
 from sstorch.nn.hazards.numeric import derived_terms, invert, log_rate, restricted_mean
 
 Ancillary = Literal["constant", "linear", "strata"]
 Derivatives = tuple[Tensor, list[Tensor], dict[tuple[int, int], Tensor]]
+
+
+class LogTimes(NamedTuple):
+    """Outcome of rows, log times in model units, each broadcastable with predictors (..., L, N)."""
+
+    log_time: Tensor  # last time of the row; any finite number of a row within an interval
+    event: Tensor  # 1 if the event was observed, be it within an interval, else 0; floating
+    log_entry: Tensor | None = None  # time from which the row was at risk, -inf for time zero
+    log_lower: Tensor | None = None  # lower bound of an interval, -inf for time zero; None: no intervals
+    log_upper: Tensor | None = None  # upper bound; +inf if the time is exact or right-censored
+
+    @property
+    def is_plain(self) -> bool:
+        """True if all rows were observed from time zero, and no time is an interval."""
+        return self.log_entry is None and self.log_lower is None
+
+    def unsqueeze(self, dim: int) -> LogTimes:
+        """The same with one more dimension."""
+        given = {name: part for name, part in self._asdict().items() if part is not None}
+        return self._replace(**{name: part.unsqueeze(dim) for name, part in given.items()})
 
 
 class HazardFamily(nn.Module, ABC):
@@ -27,7 +48,7 @@ class HazardFamily(nn.Module, ABC):
     parameters. Its functions are elementwise and broadcast, so that the same code serves training
     (problems x leaves x rows) and prediction (problems x rows x times). Arguments and results are:
 
-    * ``log_time``: y = log of time in model units; ``log_entry``, ``log_lower``, ``log_after``: -inf: zero;
+    * ``log_time``: y = log of time in model units; ``log_entry``, ``log_after``: -inf: zero;
     * ``event``: c, 1 for an observed event, else 0; ``linear``: g, shape (...);
     * ``shape``: shape parameters, shape (..., m); ``shape[..., k]`` broadcasts with ``linear``;
     * results have the broadcast shape; times are in model units.
@@ -37,11 +58,11 @@ class HazardFamily(nn.Module, ABC):
     with closed forms overrides these methods.
 
     ``of_rate`` is True if g is the log of a rate, H about exp(g) t while small; else g is a log time.
-    ``closed_form`` is True if the family defines :meth:`derivatives`; ``overflows`` if the loss can be
+    ``closed_form`` is True if the family overrides :meth:`derivatives`; ``overflows`` if the loss can be
     infinite at finite parameters. ``ratio`` names the exponential of a slope of g, if it is constant over
-    time: ``"hazard ratio"``, ``"time ratio"`` or ``"odds ratio"`` (of the event). ``sized_by_rows`` names the
-    buffers whose last dimension depends on the training rows. :meth:`cumulative_hazard` must not branch on
-    values for exports.
+    time: ``"hazard ratio"``, ``"time ratio"`` or ``"odds ratio"`` (of the event). ``corner_name`` says what
+    the :meth:`corners` are. ``sized_by_rows`` names the buffers whose last dimension depends on the training
+    rows. :meth:`cumulative_hazard` must not branch on values for exports.
 
     Constants determined by training rows, such as knots, are buffers with the leading batch shape of
     parameters, set by :meth:`prepare`. A family may hold parameters and modules of its own, which all leaves
@@ -61,6 +82,7 @@ class HazardFamily(nn.Module, ABC):
     closed_form = False
     overflows = True
     ratio: str | None = None
+    corner_name = ""
     sized_by_rows: tuple[str, ...] = ()
 
     def __init__(self, ancillary: Ancillary = "constant") -> None:
@@ -95,73 +117,10 @@ class HazardFamily(nn.Module, ABC):
         """``ratio``; None if shapes depend on x, since the ratio then changes with time."""
         return None if self.ancillary == "linear" else self.ratio
 
-    def loss(
-        self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, log_entry: Tensor | None = None
-    ) -> Tensor:
-        """Negative log-likelihood of right-censored rows, H - c log h - H(entry)."""
-        hazard, log_hazard = self.terms(log_time, linear, shape)
-        loss = hazard - event * log_hazard
-        if log_entry is None:
-            return loss
-        # Where both hazards overflow their difference, which is large, has no number.
-        before = self.hazard_before(log_entry, log_time, linear, shape)
-        return loss - before.masked_fill(hazard.isinf(), 0.0)
-
-    def hazard_before(self, log_entry: Tensor, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """H at entry, 0 for rows at risk from time zero."""
-        late = log_entry.isfinite()
-        before = self.cumulative_hazard(torch.where(late, log_entry, log_time), linear, shape)
-        return torch.where(late, before, torch.zeros_like(before))
-
-    def interval_loss(self, log_lower: Tensor, log_upper: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """Negative log-likelihood of an event between two times, -log(S(lower) - S(upper)).
-
-        Computed as H(lower) - log(1 - exp(H(lower) - H(upper))), with the smallest normal number for a
-        difference that underflows.
-        """
-        before = self.hazard_before(log_lower, log_upper, linear, shape)
-        after = self.cumulative_hazard(log_upper, linear, shape)
-        # Beyond what can be represented survival is 0: a row without an event by the lower bound has it here.
-        between = torch.where(after.isinf(), torch.inf, after - before)
-        between = between.clamp(min=torch.finfo(between.dtype).tiny)
-        return before - torch.log(-torch.expm1(-between))
-
-    def basis(self, log_time: Tensor) -> Tensor | None:
-        """Functions of time (K, q, M) for :meth:`derivatives`, of y (K, M); None if there are none."""
-        return None
-
-    def derivatives(
-        self,
-        log_time: Tensor,
-        event: Tensor,
-        linear: Tensor,
-        shape: Tensor,
-        basis: Tensor | None = None,
-        second: bool = True,
-    ) -> Derivatives:
-        """Loss of rows observed from time zero and its partial derivatives, without a graph.
-
-        Times and events are (K, 1, M), g is (K, L, M), shape parameters are (K, L, 1 or M, m), ``basis`` is
-        that of the log times, None to compute it. Used if ``closed_form`` is True.
-
-        Returns:
-            the loss; its derivatives in g, number 0, and each shape parameter; with ``second`` those of
-            pairs j <= k of these, zero where missing. All are of shape (K, L, M).
-        """
-        raise NotImplementedError
-
-    def neutral(self, log_time: Tensor) -> Tensor:
-        """A linear predictor with a moderate H at a log time, for rows with weight zero."""
-        return -log_time if self.of_rate else log_time
-
     def log_quantile(self, cumulative_hazard: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """Log time at which H reaches a value > 0, +inf if H stays below; differentiable in parameters."""
         size = torch.broadcast_shapes(cumulative_hazard.shape, linear.shape, shape.shape[:-1])
         return invert(lambda y: self.terms(y, linear, shape), cumulative_hazard.expand(size))
-
-    def horizon(self, log_time: Tensor) -> Tensor | None:
-        """Log time beyond which quantiles are treated as not reached; None without a limit."""
-        return None
 
     def restricted_mean(
         self, log_tau: Tensor, linear: Tensor, shape: Tensor, log_after: Tensor | None = None
@@ -175,33 +134,93 @@ class HazardFamily(nn.Module, ABC):
         size = torch.broadcast_shapes(*(part.shape for part in parts), shape.shape[:-1])
         linear, shape, log_tau = linear.expand(size)[..., None], shape[..., None, :], log_tau.expand(size)
         corners = self._aligned(self.corners().to(linear), len(size)).expand(*size, -1)
-        if log_after is None:
-            return restricted_mean(
-                lambda hazard: self.log_quantile(hazard, linear, shape),
-                lambda y: self.terms(y, linear, shape),
-                log_tau,
-                corners,
-            )
-        start = log_after.expand(size)[..., None]
-        gone = self.cumulative_hazard(start, linear, shape)
+        start = None if log_after is None else log_after.expand(size)[..., None]
+        gone = 0.0 if start is None else self.cumulative_hazard(start, linear, shape)
 
-        def since(log_time: Tensor) -> Tensor:
-            return torch.log((log_time.exp() - start.exp()).clamp(min=0))
+        def since(y: Tensor) -> Tensor:
+            return y if start is None else torch.log((y.exp() - start.exp()).clamp(min=0))
 
         def terms(y: Tensor) -> tuple[Tensor, Tensor]:
-            hazard, log_hazard = self.terms(torch.logaddexp(y, start), linear, shape)
+            at = y if start is None else torch.logaddexp(y, start)
+            hazard, log_hazard = self.terms(at, linear, shape)
             return hazard - gone, log_hazard
 
-        return restricted_mean(
-            lambda hazard: since(self.log_quantile(hazard + gone, linear, shape)),
-            terms,
-            log_tau,
-            since(corners),
-        )
+        def quantile(hazard: Tensor) -> Tensor:
+            return since(self.log_quantile(hazard + gone, linear, shape))
+
+        return restricted_mean(quantile, terms, log_tau, since(corners))
 
     def corners(self) -> Tensor:
         """Log times in model units at which the survival function is not smooth, (*batch_shape, C)."""
         return torch.zeros(*self.batch_shape, 0, dtype=torch.float64)
+
+    # ------------------------------------------------------------------ the likelihood
+
+    def loss(self, times: LogTimes, linear: Tensor, shape: Tensor) -> Tensor:
+        """Negative log-likelihood of rows, given survival to entry; +inf on overflow.
+
+        It is H - c log h - H(entry), and -log(S(lower) - S(upper)) - H(entry) of an event within an interval.
+        """
+        log_time, event, log_entry, log_lower, log_upper = times
+        hazard, log_hazard = self.terms(log_time, linear, shape)
+        loss = hazard - event * log_hazard
+        if log_lower is not None and log_upper is not None:
+            within = log_upper.isfinite()
+            lower, upper = (torch.where(within, bound, log_time) for bound in (log_lower, log_upper))
+            before = self.hazard_before(lower, upper, linear, shape)
+            after = self.cumulative_hazard(upper, linear, shape)
+            # Beyond what can be represented survival is 0: a row without an event by the lower bound has it
+            # here. A difference that underflows is the smallest normal number.
+            between = torch.where(after.isinf(), torch.inf, after - before)
+            between = between.clamp(min=torch.finfo(between.dtype).tiny)
+            loss = torch.where(within, before - torch.log(-torch.expm1(-between)), loss)
+        if log_entry is None:
+            return loss
+        # Where both hazards overflow their difference, which is large, has no number.
+        before = self.hazard_before(log_entry, log_time, linear, shape)
+        return loss - before.masked_fill(loss.isinf(), 0.0)
+
+    def hazard_before(self, log_entry: Tensor, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+        """H at entry, 0 for rows at risk from time zero."""
+        late = log_entry.isfinite()
+        before = self.cumulative_hazard(torch.where(late, log_entry, log_time), linear, shape)
+        return torch.where(late, before, torch.zeros_like(before))
+
+    def basis(self, log_time: Tensor) -> Tensor | None:
+        """Functions of time (K, q, M) for :meth:`derivatives`, of y (K, M); None if there are none."""
+        return None
+
+    def derivatives(
+        self,
+        times: LogTimes,
+        linear: Tensor,
+        shape: Tensor,
+        basis: Tensor | None = None,
+        second: bool = True,
+    ) -> Derivatives:
+        """Loss of rows and its partial derivatives, without a graph; by autograd unless overridden.
+
+        Outcomes are (K, 1, M), g is (K, L, M), shape parameters are (K, L, 1 or M, m), ``basis`` is that of
+        the log times, None to compute it.
+
+        Returns:
+            the loss; its derivatives in g, number 0, and each shape parameter; with ``second`` those of
+            pairs j <= k of these, zero where missing. All are of shape (K, L, M). Far out in a tail they may
+            be NaN.
+        """
+        with torch.enable_grad():
+            parts = [linear, *shape.expand(*linear.shape, -1).unbind(-1)]
+            parts = [part.detach().clone().requires_grad_() for part in parts]
+            stacked = torch.stack(parts[1:], -1) if parts[1:] else shape.new_zeros(*linear.shape, 0)
+            loss = self.loss(times, parts[0], stacked)
+            first = gradients(loss.sum(), parts, create_graph=second)
+            rows = [gradients(each.sum(), parts) for each in first] if second else []
+        pairs = {(j, k): (rows[j][k] + rows[k][j]) / 2 for j in range(len(rows)) for k in range(j, len(rows))}
+        return loss.detach(), [each.detach() for each in first], pairs
+
+    def neutral(self, log_time: Tensor) -> Tensor:
+        """A linear predictor with a moderate H at a log time, for rows with weight zero."""
+        return -log_time if self.of_rate else log_time
 
     # ------------------------------------------------------------------ starting values
 
@@ -214,7 +233,7 @@ class HazardFamily(nn.Module, ABC):
             log_time: shape (R, M), model units.
             event: 1 if the event was observed, else 0, shape (R, M).
             weight: row weights, shape (R, M).
-            log_entry: as in :meth:`loss`, shape (R, M).
+            log_entry: log times from which rows were at risk, shape (R, M); None for time zero.
 
         Returns:
             intercept (R,); shape parameters (R, m), always finite. Problems with fewer than two distinct
@@ -226,7 +245,7 @@ class HazardFamily(nn.Module, ABC):
         intercept, shape = self.guess(log_time, event, weight, log_entry)
         theta = torch.cat([intercept[:, None], shape], dim=1).detach()
         family = self if self.batch_shape else self.expand((len(theta),))
-        problem = Smooth(_mean_loss, (family, log_time, event, weight, log_entry))
+        problem = Smooth(_mean_loss, (family, weight, log_time, event, log_entry))
         chosen = ((last > first) & problem.value(theta).isfinite()).nonzero().squeeze(-1)
         if len(chosen):
             own = theta[chosen]
@@ -275,9 +294,8 @@ class HazardFamily(nn.Module, ABC):
         self, constants: Mapping[str, Tensor], batch_shape: tuple[int, ...], prepared: bool = True
     ) -> Self:
         """Return the family with other constants, each (*batch_shape, ...), and the same parameters."""
-        chosen = copy.copy(self)
-        chosen._parameters, chosen._modules = self._parameters.copy(), self._modules.copy()
-        chosen._buffers = {**self._buffers, **constants}
+        chosen = with_own_tensors(copy.copy(self))
+        chosen._buffers = {**chosen._buffers, **constants}
         chosen.batch_shape, chosen._prepared = batch_shape, prepared
         return chosen
 
@@ -301,11 +319,14 @@ class HazardFamily(nn.Module, ABC):
 
     def options(self) -> dict[str, Any]:
         """Arguments, as plain values, from which the registry recreates this family."""
-        return {"ancillary": self.ancillary}
+        names = inspect.signature(type(self)).parameters
+        return {name: getattr(self, name) for name in names if hasattr(self, name)}
 
     def describe(self, time_scale: float) -> str:
         """Note for the leaf table, by the unit of model time, next to the parameters; empty if none."""
-        return ""
+        times = self.corners().unique().exp() * time_scale
+        texts = ", ".join(f"{value:.4g}" for value in times.tolist())
+        return f"{self.corner_name} at t = {texts}" if texts else ""
 
     def extra_repr(self) -> str:
         """Options shown by ``repr``."""
@@ -328,63 +349,7 @@ class HazardFamily(nn.Module, ABC):
         return constants.reshape(*lead, constants.shape[-1])
 
 
-def _mean_loss(
-    theta: Tensor,
-    family: HazardFamily,
-    log_time: Tensor,
-    event: Tensor,
-    weight: Tensor,
-    log_entry: Tensor | None,
-) -> Tensor:
+def _mean_loss(theta: Tensor, family: HazardFamily, weight: Tensor, *times: Tensor) -> Tensor:
     """Weighted mean loss (R,) of intercepts and shapes (R, 1 + m), without covariates."""
-    loss = family.loss(log_time, event, theta[:, :1], theta[:, None, 1:], log_entry)
+    loss = family.loss(LogTimes(*times), theta[:, :1], theta[:, None, 1:])
     return (weight * torch.where(weight > 0, loss, 0.0)).sum(-1) / weight.sum(-1)
-
-
-class LogTimes(NamedTuple):
-    """Outcome of rows, log times in model units, each broadcastable with predictors (..., L, N)."""
-
-    log_time: Tensor  # last time of the row; any finite number of a row within an interval
-    event: Tensor  # 1 if the event was observed, be it within an interval, else 0; floating
-    log_entry: Tensor | None = None  # time from which the row was at risk, -inf for time zero
-    log_lower: Tensor | None = None  # lower bound of an interval, -inf for time zero; None: no intervals
-    log_upper: Tensor | None = None  # upper bound; +inf if the time is exact or right-censored
-
-    def unsqueeze(self, dim: int) -> LogTimes:
-        """The same with one more dimension."""
-        given = {name: part for name, part in self._asdict().items() if part is not None}
-        return self._replace(**{name: part.unsqueeze(dim) for name, part in given.items()})
-
-
-def component_losses(family: HazardFamily, times: LogTimes, linear: Tensor, shape: Tensor) -> Tensor:
-    """Negative log-likelihood of every row under every component, given survival to entry, (..., L, N)."""
-    # H(t) - c log h(t) - H(entry), and -log(S(lower) - S(upper)) - H(entry) of an event within an interval,
-    # in model units of time; +inf on overflow. Predictors are (..., L, N), shapes (..., L, 1 or N, m).
-    log_time, event, log_entry, log_lower, log_upper = times
-    loss = family.loss(log_time, event, linear, shape, log_entry)
-    if log_lower is None or log_upper is None:
-        return loss
-    within = log_upper.isfinite()
-    bounds = torch.where(within, log_lower, log_time), torch.where(within, log_upper, log_time)
-    alone = family.interval_loss(*bounds, linear, shape)
-    if log_entry is not None:
-        before = family.hazard_before(log_entry, log_time, linear, shape)
-        alone = alone - before.masked_fill(alone.isinf(), 0.0)
-    return torch.where(within, alone, loss)
-
-
-def derivatives_by_autograd(
-    family: HazardFamily, times: LogTimes, linear: Tensor, shape: Tensor, weight: Tensor
-) -> tuple[Tensor, list[Tensor], dict[tuple[int, int], Tensor]]:
-    """Losses of rows (K, L, M), derivatives in g, number 0, and shapes, by pairs j <= k, without a graph."""
-    # Outcome and weight are (K, 1, M), the others as in :func:`component_losses`; rows of weight 0 give 0.
-    with torch.enable_grad():
-        parts = [linear, *shape.expand(*linear.shape, -1).unbind(-1)]
-        parts = [part.detach().clone().requires_grad_() for part in parts]
-        stacked = torch.stack(parts[1:], -1) if parts[1:] else shape.new_zeros(*linear.shape, 0)
-        loss = torch.where(weight > 0, component_losses(family, times, parts[0], stacked), 0.0)
-        first = gradients(loss.sum(), parts, create_graph=True)
-        rows = [gradients(each.sum(), parts) for each in first]
-    n = len(parts)
-    second = {(j, k): (rows[j][k] + rows[k][j]) / 2 for j in range(n) for k in range(j, n)}
-    return loss.detach(), [each.detach() for each in first], second

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -25,79 +25,65 @@ from sstorch.nn.functional import (
     softplus,
     survival_of,
 )
-from sstorch.nn.hazards.base import Derivatives, HazardFamily
+from sstorch.nn.hazards.base import Derivatives, HazardFamily, LogTimes
 
 # Of a standard normal z: beyond, the hazard is z and its derivative one, to rounding.
 _FAR = 1e4
+# A, its derivative, and its second one if it is asked for.
+LossOfIndex = tuple[Tensor, Tensor, Tensor | None]
 
 
 class Link(NamedTuple):
     """H of an index eta, elementwise on tensors of any shape, in forms that keep their digits."""
 
     name: str  # that of the machine code
-    terms: Callable[[Tensor], tuple[Tensor, Tensor]]  # H and log dH/deta
     hazard: Callable[[Tensor], Tensor]  # H
+    log_rate: Callable[[Tensor, Tensor], Tensor]  # log dH/deta, of eta and H
     survival: Callable[[Tensor], Tensor]  # exp(-H), with all digits of its tail
     inverse: Callable[[Tensor], Tensor]  # the eta at which H is reached
-    # Of eta and c, without a graph: A and its derivative; its second derivative. None: both by autograd.
-    loss: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
-    curvature: Callable[[Tensor, Tensor], Tensor] | None = None
+    # Of eta, c and whether the second derivative is asked for, without a graph; None: by autograd.
+    loss: Callable[[Tensor, Tensor, bool], LossOfIndex] | None = None
 
 
-def _exponential_loss(eta: Tensor, event: Tensor) -> tuple[Tensor, Tensor]:
+def _exponential_loss(eta: Tensor, event: Tensor, second: bool) -> LossOfIndex:
     hazard = torch.exp(eta)
-    return hazard.addcmul(event, eta, value=-1), hazard.sub_(event)
+    return hazard.addcmul(event, eta, value=-1), hazard - event, hazard
 
 
 # H = exp(eta): proportional hazards.
 EXPONENTIAL = Link(
     "exp",
-    terms=lambda eta: (saturating_exp(eta), eta),
     hazard=saturating_exp,
+    log_rate=lambda eta, hazard: eta,
     survival=lambda eta: survival_of(saturating_exp(eta)),
     inverse=torch.log,
     loss=_exponential_loss,
-    curvature=lambda eta, event: torch.exp(eta),
 )
 
 
-def _logistic_loss(eta: Tensor, event: Tensor) -> tuple[Tensor, Tensor]:
-    slope, loss = sigmoid_and_softplus(eta)
-    loss.mul_(1 + event).addcmul_(event, eta, value=-1)
-    return loss, slope.mul_(1 + event).sub_(event)
-
-
-def _logistic_curvature(eta: Tensor, event: Tensor) -> Tensor:
-    slope = torch.sigmoid(eta)
-    return (1 - slope).mul_(slope).mul_(1 + event)
+def _logistic_loss(eta: Tensor, event: Tensor, second: bool) -> LossOfIndex:
+    (slope, loss), factor = sigmoid_and_softplus(eta), 1 + event
+    bend = (1 - slope).mul_(slope).mul_(factor) if second else None
+    return loss.mul_(factor).addcmul_(event, eta, value=-1), slope.mul_(factor).sub_(event), bend
 
 
 # S = sigmoid(-eta): proportional odds.
 LOGISTIC = Link(
     "logistic",
-    terms=lambda eta: (softplus(eta), logsigmoid(eta)),
     hazard=softplus,
+    log_rate=lambda eta, hazard: logsigmoid(eta),
     survival=lambda eta: torch.sigmoid(-eta),
     inverse=log_expm1,
     loss=_logistic_loss,
-    curvature=_logistic_curvature,
 )
 
 
-def _normal_rate(z: Tensor) -> Tensor:
-    """Hazard of the standard normal distribution."""
-    mills: Tensor = torch.special.erfcx(z * math.sqrt(0.5))
-    return math.sqrt(2 / math.pi) / mills
-
-
-def _normal_terms(eta: Tensor) -> tuple[Tensor, Tensor]:
-    hazard = normal_cumulative_hazard(eta)
+def _normal_log_rate(eta: Tensor, hazard: Tensor) -> Tensor:
     # Far out in the tail the hazard is eta, and the difference of two squares would have no digits left.
     far = eta > _FAR
-    near = torch.where(far, torch.zeros_like(eta), eta)
-    near_hazard = torch.where(far, torch.zeros_like(hazard), hazard)
+    near, near_hazard = (torch.where(far, torch.zeros_like(eta), part) for part in (eta, hazard))
     log_rate = near_hazard - near * near / 2 - HALF_LOG_TWO_PI
-    return hazard, torch.where(far, torch.where(far, eta, torch.ones_like(eta)).log(), log_rate)
+    return torch.where(far, torch.where(far, eta, torch.ones_like(eta)).log(), log_rate)
 
 
 def _normal_index(cumulative_hazard: Tensor) -> Tensor:
@@ -105,26 +91,22 @@ def _normal_index(cumulative_hazard: Tensor) -> Tensor:
     return torch.where(survival < 0.5, -torch.special.ndtri(survival), torch.special.ndtri(failure))
 
 
-def _normal_loss(eta: Tensor, event: Tensor) -> tuple[Tensor, Tensor]:
-    censored, square = 1 - event, eta * eta / 2 + HALF_LOG_TWO_PI
+def _normal_loss(eta: Tensor, event: Tensor, second: bool) -> LossOfIndex:
+    censored, rate = 1 - event, math.sqrt(2 / math.pi) / torch.special.erfcx(eta * math.sqrt(0.5))
     loss = censored * -torch.special.log_ndtr(-eta)
-    return loss.addcmul_(event, square), (censored * _normal_rate(eta)).addcmul_(event, eta)
-
-
-def _normal_curvature(eta: Tensor, event: Tensor) -> Tensor:
-    rate = _normal_rate(eta)
-    return (1 - event) * torch.where(eta > _FAR, 1.0, rate * (rate - eta)) + event
+    bend = censored * torch.where(eta > _FAR, 1.0, rate * (rate - eta)) + event if second else None
+    loss.addcmul_(event, eta * eta / 2 + HALF_LOG_TWO_PI)
+    return loss, (censored * rate).addcmul_(event, eta), bend
 
 
 # S = Phi(-eta): normal scores.
 NORMAL = Link(
     "probit",
-    terms=_normal_terms,
     hazard=normal_cumulative_hazard,
+    log_rate=_normal_log_rate,
     survival=lambda eta: torch.erfc(eta * math.sqrt(0.5)) / 2,  # torch's own function cuts off the tail
     inverse=_normal_index,
     loss=_normal_loss,
-    curvature=_normal_curvature,
 )
 
 
@@ -139,45 +121,42 @@ def aranda_ordaz(log_theta: Tensor) -> Link:
 
     return Link(
         "aranda_ordaz",
-        # eta - softplus(eta + log theta), also where eta is infinite.
-        terms=lambda eta: (hazard(eta), logsigmoid(eta + log_theta) - log_theta),
         hazard=hazard,
+        # eta - softplus(eta + log theta), also where eta is infinite.
+        log_rate=lambda eta, hazard: logsigmoid(eta + log_theta) - log_theta,
         survival=lambda eta: survival_of(hazard(eta)),
         inverse=lambda hazard: log_expm1(hazard * torch.exp(log_theta)) - log_theta,
     )
 
 
 class Index(NamedTuple):
-    """Eta at rows and its first derivatives, without a graph, broadcastable to (K, L, M)."""
+    """Eta and the log of its slope in log time, with first derivatives, broadcastable to one shape."""
 
     eta: Tensor
-    log_slope: Tensor  # log of its derivative in log time
+    log_slope: Tensor
     of_linear: Tensor  # derivative of eta in g
-    of_shapes: list[Tensor]  # in each shape parameter
-    of_log_slope: list[Tensor]  # derivatives of the log slope in each shape parameter
+    of_factors: Sequence[Tensor]  # in the log of each factor, which is a shape parameter or minus it
+    slope: Tensor  # of eta in log time, up to a constant
+    slope_of_factors: Sequence[Tensor]  # its derivatives in the log of each factor
 
 
 class LinkFamily(HazardFamily):
-    """H = link(eta), an index linear in g and in exponentials of the shapes."""
+    """H = link(eta), an index linear in g and in factors, exponentials of the shapes."""
 
-    shape_sign = 1  # -1 if a shape is minus the log of a factor
-    scaled = False  # whether the shape multiplies g, too
+    shape_sign = 1  # -1 if a shape is minus the log of its factor
+    scaled = False  # whether the factor multiplies g, too
 
     @abstractmethod
     def link(self, shape: Tensor) -> Link:
         """The link, which may depend on a shape parameter."""
 
     @abstractmethod
-    def index(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-        """Eta and the log of its derivative in log time; arguments as :meth:`cumulative_hazard`."""
+    def index(self, log_time: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None) -> Index:
+        """Eta and its derivatives; arguments as :meth:`cumulative_hazard`, or as :meth:`derivatives`."""
 
     def eta(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """Eta alone; arguments as :meth:`cumulative_hazard`."""
-        return self.index(log_time, linear, shape)[0]
-
-    @abstractmethod
-    def index_at(self, log_time: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None) -> Index:
-        """Eta and its derivatives at rows; arguments as :meth:`derivatives`, without a graph."""
+        return self.index(log_time, linear, shape).eta
 
     @override
     def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
@@ -189,37 +168,41 @@ class LinkFamily(HazardFamily):
 
     @override
     def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-        eta, log_slope = self.index(log_time, linear, shape)
-        hazard, log_rate = self.link(shape).terms(eta)
-        return hazard, log_slope - log_time + log_rate
+        (eta, log_slope, *_), link = self.index(log_time, linear, shape), self.link(shape)
+        hazard = link.hazard(eta)
+        return hazard, log_slope - log_time + link.log_rate(eta, hazard)
 
     @override
+    @torch.no_grad()
     def derivatives(
         self,
-        log_time: Tensor,
-        event: Tensor,
+        times: LogTimes,
         linear: Tensor,
         shape: Tensor,
         basis: Tensor | None = None,
         second: bool = True,
     ) -> Derivatives:
-        at, link = self.index_at(log_time, linear.detach(), shape.detach(), basis), self.link(shape)
-        assert link.loss is not None
-        assert link.curvature is not None
-        loss, rise = link.loss(at.eta, event)
-        loss.addcmul_(event, at.log_slope, value=-1).add_(event * log_time)
-        shapes = [*zip(at.of_shapes, at.of_log_slope, strict=True)]
-        first = [rise * at.of_linear]
+        link = self.link(shape)
+        if link.loss is None or not times.is_plain:
+            return super().derivatives(times, linear, shape, basis, second)
+        log_time, event = times.log_time, times.event
+        eta, log_slope, of_linear, factors, slope, slopes = self.index(log_time, linear, shape, basis)
+        loss, rise, bend = link.loss(eta, event, second)
+        loss.addcmul_(event, log_slope, value=-1).add_(event * log_time)
+        shapes = [(own, of_slope / slope) for own, of_slope in zip(factors, slopes, strict=True)]
+        first = [rise * of_linear]
         first += [(rise * own).addcmul_(event, log_own, value=-1) for own, log_own in shapes]
-        if not second:
-            return loss, first, {}
-        bend = link.curvature(at.eta, event)
-        pairs = {(0, 0): bend * at.of_linear.square()}
-        for j, (own, log_own) in enumerate(shapes, start=1):
-            pairs[0, j] = bend * own * at.of_linear
-            if self.scaled:
-                pairs[0, j].addcmul_(rise, at.of_linear, value=self.shape_sign)
-            for k, (other, log_other) in enumerate(shapes[j - 1 :], start=j):
-                pairs[j, k] = (bend * own * other).addcmul_(event * log_own, log_other)
-            pairs[j, j].add_(first[j], alpha=self.shape_sign)
+        pairs = {}
+        if bend is not None:
+            pairs[0, 0] = bend * of_linear.square()
+            for j, (own, log_own) in enumerate(shapes, start=1):
+                pairs[0, j] = bend * own * of_linear
+                if self.scaled:
+                    pairs[0, j].addcmul_(rise, of_linear)
+                for k, (other, log_other) in enumerate(shapes[j - 1 :], start=j):
+                    pairs[j, k] = (bend * own * other).addcmul_(event * log_own, log_other)
+                pairs[j, j].add_(first[j])
+        if self.shape_sign < 0:
+            for part in (*first[1:], *(pairs[pair] for pair in pairs if pair[0] == 0 < pair[1])):
+                part.neg_()
         return loss, first, pairs

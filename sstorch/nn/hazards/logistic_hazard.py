@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,8 +13,8 @@ from typing_extensions import override
 
 from sstorch._types import FloatArray
 from sstorch.nn.functional import log_expm1, sigmoid_and_softplus, softplus
-from sstorch.nn.hazards.base import Ancillary, Derivatives, HazardFamily
-from sstorch.nn.hazards.numeric import check_placement, pick, placed, times_text
+from sstorch.nn.hazards.base import Ancillary, Derivatives, HazardFamily, LogTimes
+from sstorch.nn.hazards.numeric import check_placement, pick, placed
 
 # Log odds between which starting values lie: an interval without events determines none.
 _LIMIT = 16.0
@@ -36,8 +35,9 @@ class LogisticHazard(HazardFamily):
 
     Shape parameters are the alpha_k, then one alpha for the time beyond the last end, with a constant hazard
     of log(1 + exp(g + alpha)) per total length of the intervals; without events there it is almost zero.
-    Quantiles beyond a thousand times the last end are treated as not reached (:meth:`horizon`), and means
-    exclude later times. Only the sum of the intercept of g and a constant added to all alpha_k is identified.
+    From a thousand times the last end on S is constant: a quantile later than that is not reached, and a mean
+    that depends on it is infinite. Only the sum of the intercept of g and a constant added to all alpha_k is
+    identified.
 
     Args:
         times: maximum number of ends: the distinct training event times, or equally spaced quantiles of these
@@ -52,7 +52,7 @@ class LogisticHazard(HazardFamily):
         (2021), Lifetime Data Analysis 27, 710-736 (constant density interpolation).
     """
 
-    name, ratio = "logistic_hazard", "odds ratio"
+    name, ratio, corner_name = "logistic_hazard", "odds ratio", "intervals that end"
     closed_form, overflows = True, False
     sized_by_rows = ("ends",)
     ends: Tensor
@@ -92,10 +92,10 @@ class LogisticHazard(HazardFamily):
         return torch.stack([*_places(log_time, self._aligned(self.ends, log_time.ndim))], dim=-2)
 
     @override
+    @torch.no_grad()
     def derivatives(
         self,
-        log_time: Tensor,
-        event: Tensor,
+        times: LogTimes,
         linear: Tensor,
         shape: Tensor,
         basis: Tensor | None = None,
@@ -106,10 +106,12 @@ class LogisticHazard(HazardFamily):
         With l the logit of the row's own interval and r what is left of it, the loss is the sum of softplus
         over the intervals that have begun, less (1 - c) softplus(l + log r) + c (l - log length).
         """
-        basis = self.basis(log_time.squeeze(-2)) if basis is None else basis
+        if not times.is_plain:
+            return super().derivatives(times, linear, shape, basis, second)
+        event, basis = times.event, self.basis(times.log_time.squeeze(-2)) if basis is None else basis
         number, log_left, log_length, excess = (part[:, None] for part in basis.unbind(-2))
         number, ends = number.long(), self._aligned(self.ends, event.ndim)
-        logits = linear.detach()[..., None] + shape.detach()
+        logits = linear[..., None] + shape
         # A logit counts where its interval has begun, that beyond the last end as long as time ran there.
         begun = (number[..., None] >= torch.arange(ends.shape[-1], device=number.device)) & _exist(ends)
         count = torch.cat([begun.to(event.dtype), excess[..., None]], -1)
@@ -138,10 +140,6 @@ class LogisticHazard(HazardFamily):
         return loss, [first.sum(-1), *first.unbind(-1)], pairs
 
     @override
-    def neutral(self, log_time: Tensor) -> Tensor:
-        return torch.zeros_like(log_time)  # even odds at alpha_k = 0
-
-    @override
     def log_quantile(self, cumulative_hazard: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         ends, logits = self._aligned(self.ends, linear.ndim), linear[..., None] + shape
         before = _before(logits, ends)
@@ -154,25 +152,13 @@ class LogisticHazard(HazardFamily):
         left, length = (pick(part, number) for part in _bounds(ends))
         time = torch.where(inside, left + share.clamp(max=1.0) * length, 1.0)
         rate = softplus(logits[..., -1]).clamp(min=torch.finfo(linear.dtype).tiny)
-        beyond = ends[..., -1] + torch.log1p(torch.where(inside, 0.0, rest) / rate)
+        excess = torch.log1p(torch.where(inside, 0.0, rest) / rate)
+        beyond = ends[..., -1] + torch.where(excess > _log_excess(ends), torch.inf, excess)
         return torch.where(inside, time.log(), beyond)
-
-    @override
-    def horizon(self, log_time: Tensor) -> Tensor | None:
-        # Model time has its unit among the training times, also where the ends that were given have not.
-        return self._aligned(self.ends, log_time.ndim)[..., -1].clamp(min=0) + math.log(_HORIZON)
 
     @override
     def corners(self) -> Tensor:
         return self.ends
-
-    @override
-    def options(self) -> dict[str, Any]:
-        return {"times": self.times, **super().options()}
-
-    @override
-    def describe(self, time_scale: float) -> str:
-        return f"intervals that end at t = {times_text(self.ends.exp().unique(), time_scale)}"
 
     # ------------------------------------------------------------------ starting values and ends
 
@@ -204,11 +190,7 @@ class LogisticHazard(HazardFamily):
         shape = torch.cat([rate[:, :-1].clamp(max=1).logit(), tail], -1).clamp(-_LIMIT, _LIMIT)
         return torch.zeros_like(shape[:, 0]), shape
 
-    @override
-    def guess(
-        self, log_time: Tensor, event: Tensor, weight: Tensor, log_entry: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        return self.start(log_time, event, weight, log_entry)
+    guess = start
 
     @override
     def _constants(self, *rows: Tensor) -> dict[str, Tensor]:
@@ -241,8 +223,14 @@ def _places(log_time: Tensor, ends: Tensor) -> tuple[Tensor, Tensor, Tensor, Ten
     length = torch.where(beyond, 1.0, length)
     share = ((left + length - torch.exp(log_time)) / length).clamp(torch.finfo(length.dtype).tiny, 1.0)
     log_left = torch.where(over, 1.0, share).log().masked_fill(over, -torch.inf)
-    excess = torch.expm1((log_time - ends[..., -1]).clamp(min=0))
+    excess = torch.expm1(torch.minimum((log_time - ends[..., -1]).clamp(min=0), _log_excess(ends)))
     return number, log_left, length.log(), torch.where(beyond, excess, 0.0)
+
+
+def _log_excess(ends: Tensor) -> Tensor:
+    """Log of the last time at which S falls, relative to the last end."""
+    # Model time has its unit among the training times, also where the ends that were given have not.
+    return (-ends[..., -1]).clamp(min=0) + math.log(_HORIZON)
 
 
 def _before(logits: Tensor, ends: Tensor) -> Tensor:

@@ -1,14 +1,4 @@
-"""Numerics of the families: integrals, inverses, knots and the bases of splines on them.
-
-The derivative of a natural cubic spline in log time is a quadratic spline that is constant beyond the
-boundary knots, with derivative zero there. Quadratic B-splines, the first two and the last two joined, span
-exactly these: m internal knots give m + 1 functions N_j >= 0 that sum to one. Their antiderivatives I_j and a
-constant span the natural cubic splines of Royston and Parmar.
-
-References:
-    Royston and Parmar (2002), Statistics in Medicine 21, 2175-2197; Ramsay (1988), Statistical Science 3,
-    425-441.
-"""
+"""Numerics of the families: inverses, integrals, derivatives by autograd, and points that rows place."""
 
 from __future__ import annotations
 
@@ -19,7 +9,6 @@ from numbers import Integral, Real
 
 import numpy as np
 import torch
-from scipy.interpolate import BSpline, PPoly
 from torch import Tensor
 
 from sstorch._types import FloatArray
@@ -163,11 +152,6 @@ def placed(
     return [choose(row[mask]) for row, mask in zip(times, chosen, strict=True)]
 
 
-def times_text(times: Tensor, time_scale: float) -> str:
-    """Times in model units as text in original units."""
-    return ", ".join(f"{value * time_scale:.4g}" for value in times.tolist())
-
-
 def log_rate(log_time: Tensor, event: Tensor, weight: Tensor, log_entry: Tensor | None = None) -> Tensor:
     """Log of events per time at risk, (R, M) -> (R,); without events of half an average row."""
     if log_entry is not None:
@@ -177,63 +161,6 @@ def log_rate(log_time: Tensor, event: Tensor, weight: Tensor, log_entry: Tensor 
     events = (weight * event).sum(-1)
     half_row = 0.5 * weight.sum(-1) / (weight > 0).sum(-1)
     return torch.where(events > 0, events, half_row).log() - at_risk
-
-
-def knots_at_quantiles(log_event_times: FloatArray, n_internal: int) -> FloatArray:
-    """Boundary knots at the extreme event log times, internal ones at equally spaced percentiles."""
-    # Royston and Parmar's, 33 and 67 for two, else 100 j / (m + 1); fewer where they coincide.
-    even = np.linspace(0, 100, n_internal + 2)
-    knots = np.unique(np.percentile(log_event_times, [0, 33, 67, 100] if n_internal == 2 else even))
-    # Knots that only rounding separates would divide by it.
-    distinct = np.r_[True, np.diff(knots) > 1e-4 * max(1.0, knots[-1] - knots[0])]
-    return knots[distinct] if distinct.sum() > 1 else knots[:1] + np.array([-0.5, 0.5])
-
-
-def piecewise_polynomials(knots: FloatArray, n_internal: int) -> FloatArray:
-    """Coefficients of I_1 ... I_{m+1} between distinct knots, I_j(0) = 0; zero for those without knots."""
-    # (m + 1 intervals, 1 + 4 (m + 1)): the left end of the interval, then for each function the coefficients
-    # of 1, u, u^2 and u^3 in u = y - left end. Intervals beyond the last knot repeat the last.
-    n_inside = len(knots) - 2
-    table = np.zeros((n_internal + 1, 1 + 4 * (n_internal + 1)))
-    padded = np.r_[[knots[0]] * 2, knots, [knots[-1]] * 2]
-    for j in range(n_inside + 1):
-        weights = np.zeros(n_inside + 3)
-        weights[j + 1] = 1.0
-        # The first two functions are joined, and so are the last two.
-        weights[0], weights[-1] = float(j == 0), float(j == n_inside)
-        slope = PPoly.from_spline(BSpline(padded, weights, 2))
-        curve = slope.antiderivative()
-        real = np.flatnonzero(np.diff(curve.x) > 0)
-        inside = np.clip(0.0, knots[0], knots[-1])
-        at_zero = float(curve(inside) + slope(inside) * (0.0 - inside))
-        table[: n_inside + 1, 0] = curve.x[real]
-        table[: n_inside + 1, 1 + 4 * j : 5 + 4 * j] = curve.c[::-1, real].T
-        table[: n_inside + 1, 1 + 4 * j] -= at_zero
-    table[n_inside + 1 :] = table[n_inside]
-    return table
-
-
-def evaluate_basis(
-    table: Tensor,  # of :func:`piecewise_polynomials`, (*batch_shape, m + 1, 1 + 4 (m + 1))
-    ends: Tensor,  # right ends of its intervals, (*batch_shape, m + 1)
-    log_time: Tensor,
-    n_batch: int,  # of batch dimensions
-) -> tuple[list[Tensor], list[Tensor]]:
-    """The functions I_j and N_j at log times (*batch_shape, ...), lists of m + 1 tensors of that shape."""
-    lead = log_time.shape[:n_batch]
-    y = log_time.reshape(*lead, -1)
-    first, last = table[..., :1, 0], ends[..., -1:]
-    clamped = torch.minimum(torch.maximum(y, first), last)
-    # The interval of y is the number of right ends below it; the last one is never passed.
-    interval = (clamped[..., None] > ends[..., None, :-1]).sum(-1)
-    rows = table.gather(-2, interval[..., None].expand(*interval.shape, table.shape[-1]))
-    rows = rows.movedim(-1, 0).contiguous()
-    u, beyond = clamped - rows[0], y - clamped
-    c0, c1, c2, c3 = rows[1:].unflatten(0, (-1, 4)).unbind(1)
-    slopes = (3 * c3 * u + 2 * c2) * u + c1
-    curves = ((c3 * u + c2) * u + c1) * u + c0 + slopes * beyond
-    of_rows = (-1, *log_time.shape)
-    return list(curves.reshape(of_rows).unbind()), list(slopes.reshape(of_rows).unbind())
 
 
 def pick(values: Tensor, number: Tensor) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from sstorch.exceptions import warn
 from sstorch.nn.functional import log_expm1_ratio, saturating_exp
 from sstorch.nn.hazards.base import Ancillary, HazardFamily
 from sstorch.nn.hazards.links import EXPONENTIAL, LOGISTIC, NORMAL, Index, Link, LinkFamily
-from sstorch.nn.hazards.numeric import check_placement, pick, placed, times_text
+from sstorch.nn.hazards.numeric import check_placement, pick, placed
 
 
 class LocationScale(LinkFamily):
@@ -36,19 +35,12 @@ class LocationScale(LinkFamily):
         return self.shape_sign * shape[..., 0]
 
     @override
-    def index(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+    def index(self, log_time: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None) -> Index:
         log_a = self.log_scale(shape)
-        return torch.exp(log_a) * (log_time + self.linear_sign * linear), log_a
-
-    @override
-    def index_at(self, log_time: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None) -> Index:
-        log_a = self.log_scale(shape)
-        a = torch.exp(log_a)
-        eta = (log_time + self.linear_sign * linear).mul_(a)
-        each = self.shape_names  # one, or none
-        sign = torch.full_like(a, self.shape_sign)
-        of_shape = eta if self.shape_sign > 0 else -eta
-        return Index(eta, log_a, self.linear_sign * a, [of_shape for _ in each], [sign for _ in each])
+        a, one = torch.exp(log_a), torch.ones_like(log_a)
+        eta = a * (log_time + self.linear_sign * linear)
+        n = len(self.shape_names)  # one, or none
+        return Index(eta, log_a, self.linear_sign * a, [eta] * n, one, [one] * n)
 
     @override
     def log_quantile(self, cumulative_hazard: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
@@ -153,6 +145,7 @@ class PiecewiseExponential(HazardFamily):
     """
 
     name, ratio, of_rate = "piecewise_exponential", "hazard ratio", True
+    corner_name = "breakpoints"
     breaks: Tensor
 
     def __init__(self, breakpoints: int | Sequence[float] = 3, ancillary: Ancillary = "constant") -> None:
@@ -184,14 +177,6 @@ class PiecewiseExponential(HazardFamily):
         number = (before[..., 1:] < exposure[..., None]).sum(-1)
         inside = (exposure - pick(before, number)) * torch.exp(-pick(log_ratio, number))
         return (pick(left, number) + inside).log()
-
-    @override
-    def options(self) -> dict[str, Any]:
-        return {"breakpoints": self.breakpoints, **super().options()}
-
-    @override
-    def describe(self, time_scale: float) -> str:
-        return f"breakpoints at t = {times_text(self.breaks, time_scale)}"
 
     @override
     def corners(self) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sstorch.checks import nearest_text
 from sstorch.exceptions import ConfigError
-from sstorch.nn.hazards.base import HazardFamily
+from sstorch.nn.hazards.base import HazardFamily, LogTimes
 from sstorch.nn.hazards.gamma import GeneralizedGamma
 from sstorch.nn.hazards.logistic_hazard import LogisticHazard
 from sstorch.nn.hazards.parametric import (
@@ -126,7 +126,7 @@ def check_family(family: HazardFamily) -> None:
 
     def loss(linear: Tensor, *shapes: Tensor) -> Tensor:
         of_rows = torch.stack(shapes, -1) if shapes else shape
-        return family.loss(log_time, torch.ones_like(log_time), linear, of_rows)
+        return family.loss(LogTimes(log_time, torch.ones_like(log_time)), linear, of_rows)
 
     plain = [linear.expand_as(log_time), *shape.expand(*log_time.shape, -1).unbind(-1)]
     require(loss(*plain).isfinite(), "the loss H - log h is not a finite number")

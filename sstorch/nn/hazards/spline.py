@@ -1,4 +1,14 @@
-"""Royston-Parmar spline leaves and their scales."""
+"""Royston-Parmar spline leaves and their scales.
+
+The derivative of a natural cubic spline in log time is a quadratic spline that is constant beyond the
+boundary knots, with derivative zero there. Quadratic B-splines, the first two and the last two joined, span
+exactly these: m internal knots give m + 1 functions N_j >= 0 that sum to one. Their antiderivatives I_j and a
+constant span the natural cubic splines of Royston and Parmar.
+
+References:
+    Royston and Parmar (2002), Statistics in Medicine 21, 2175-2197; Ramsay (1988), Statistical Science 3,
+    425-441.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +17,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
+from scipy.interpolate import BSpline, PPoly
 from torch import Tensor
 from typing_extensions import override
 
@@ -16,14 +27,7 @@ from sstorch.exceptions import warn
 from sstorch.nn.functional import saturating_exp
 from sstorch.nn.hazards.base import Ancillary
 from sstorch.nn.hazards.links import EXPONENTIAL, LOGISTIC, NORMAL, Index, Link, LinkFamily, aranda_ordaz
-from sstorch.nn.hazards.numeric import (
-    check_placement,
-    evaluate_basis,
-    knots_at_quantiles,
-    piecewise_polynomials,
-    placed,
-    times_text,
-)
+from sstorch.nn.hazards.numeric import check_placement, placed
 
 Scale = Literal["hazard", "odds", "normal", "theta"]
 # Of each scale: the name of the family, its link, and what the exponential of a slope of g is.
@@ -39,7 +43,7 @@ class Spline(LinkFamily):
     """Natural cubic spline in log time on the scale of hazards, odds or normal scores, or in between.
 
     H = link(eta) with eta = g + s(y). The derivative of s is sum_j exp(shape_j) N_j(y) with the functions N_j
-    >= 0 of :mod:`sstorch.nn.hazards.numeric`, constant beyond the boundary knots, so that survival curves
+    >= 0 of this module, constant beyond the boundary knots, so that survival curves
     cannot increase; s(y) = 0 at the unit of model time. Without internal knots ``scale="hazard"`` is the
     Weibull and ``scale="odds"`` the log-logistic distribution.
 
@@ -58,7 +62,7 @@ class Spline(LinkFamily):
         Royston and Parmar (2002), Statistics in Medicine 21, 2175-2197.
     """
 
-    of_rate = True
+    of_rate, corner_name = True, "knots"
     table: Tensor
     ends: Tensor
 
@@ -87,58 +91,37 @@ class Spline(LinkFamily):
         return _SCALES[self.scale][1] or aranda_ordaz(shape[..., -1])
 
     @override
-    def index(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-        curves, slopes = self._functions(log_time)
-        weights = self._weights(shape)
-        eta, slope = linear + _weighted(weights, curves), _weighted(weights, slopes)
-        return eta, slope.clamp(min=torch.finfo(slope.dtype).tiny).log()
+    def index(self, log_time: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None) -> Index:
+        # The basis is (K, q, M), times are (K, 1, M).
+        functions = self._functions(log_time) if basis is None else basis[:, None].unbind(2)
+        factors = self._factors(shape)
+        parts = [factor * each for factor, each in zip(factors * 2, functions, strict=True)]
+        curves, slopes = parts[: len(factors)], parts[len(factors) :]
+        slope = sum(slopes[1:], slopes[0]).clamp(min=torch.finfo(linear.dtype).tiny)
+        one = torch.ones_like(linear)
+        return Index(sum(curves, linear), slope.log(), one, curves, slope, slopes)
 
     @override
     def eta(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        return linear + _weighted(self._weights(shape), self._functions(log_time)[0])
+        pairs = zip(self._factors(shape), self._functions(log_time), strict=False)
+        return sum((factor * curve for factor, curve in pairs), linear)
 
     @override
-    def index_at(self, log_time: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None) -> Index:
-        basis = self.basis(log_time.squeeze(-2)) if basis is None else basis
-        assert basis is not None  # a family with closed forms has one
-        curves, slopes = basis.chunk(2, dim=-2)
-        weights = torch.exp(shape)
-        slope = _combined(weights, slopes).clamp_(min=torch.finfo(linear.dtype).tiny)
-        each = range(self.n_internal + 1)
-        return Index(
-            _combined(weights, curves).add_(linear),
-            slope.log(),
-            torch.ones_like(linear[..., :1]),
-            [curves[:, None, j] * weights[..., j] for j in each],
-            [slopes[:, None, j] * weights[..., j] / slope for j in each],
-        )
-
-    @override
-    def basis(self, log_time: Tensor) -> Tensor | None:
-        if not self.closed_form:
-            return None
-        curves, slopes = self._functions(log_time)
-        return torch.stack([*curves, *slopes], dim=-2)
+    def basis(self, log_time: Tensor) -> Tensor:
+        """The functions I_j, then N_j, of log times (K, M), shape (K, 2 m + 2, M)."""
+        return torch.stack(self._functions(log_time), dim=-2)
 
     @override
     def corners(self) -> Tensor:
         return torch.cat([self.table[..., :1, 0], self.ends], dim=-1)
 
     @override
-    def describe(self, time_scale: float) -> str:
-        return f"knots at t = {times_text(self.corners().unique().exp(), time_scale)}"
-
-    @override
     def options(self) -> dict[str, Any]:
-        return {"knots": self.knots, **super().options()}
+        return {name: value for name, value in super().options().items() if name != "scale"}
 
     @override
     def extra_repr(self) -> str:
         return f"{self.scale!r}, {super().extra_repr()}"
-
-    def design(self, log_time: Tensor) -> Tensor:
-        """The functions I_j at log times, (..., m + 1): eta = g + sum_j exp(shape_j) I_j(y)."""
-        return torch.stack(self._functions(log_time)[0], dim=-1)
 
     # ------------------------------------------------------------------ starting values and knots
 
@@ -153,11 +136,25 @@ class Spline(LinkFamily):
         intercept, shape = odds.start(log_time, event, weight, log_entry)
         return intercept, torch.cat([shape, torch.zeros_like(shape[:, :1])], dim=-1)
 
-    def _functions(self, log_time: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        return evaluate_basis(self.table, self.ends, log_time, len(self.batch_shape))
+    def _functions(self, log_time: Tensor) -> list[Tensor]:
+        """The functions I_j, then N_j, at log times (*batch_shape, ...), each of that shape."""
+        lead = log_time.shape[: len(self.batch_shape)]
+        y = log_time.reshape(*lead, -1)
+        first, last = self.table[..., :1, 0], self.ends[..., -1:]
+        clamped = torch.minimum(torch.maximum(y, first), last)
+        # The interval of y is the number of right ends below it; the last one is never passed.
+        interval = (clamped[..., None] > self.ends[..., None, :-1]).sum(-1)
+        rows = self.table.gather(-2, interval[..., None].expand(*interval.shape, self.table.shape[-1]))
+        rows = rows.movedim(-1, 0).contiguous()
+        u, beyond = clamped - rows[0], y - clamped
+        c0, c1, c2, c3 = rows[1:].unflatten(0, (-1, 4)).unbind(1)
+        slopes = (3 * c3 * u + 2 * c2) * u + c1
+        curves = ((c3 * u + c2) * u + c1) * u + c0 + slopes * beyond
+        of_rows = (-1, *log_time.shape)
+        return [*curves.reshape(of_rows), *slopes.reshape(of_rows)]
 
-    def _weights(self, shape: Tensor) -> Tensor:
-        return saturating_exp(shape[..., : self.n_internal + 1])
+    def _factors(self, shape: Tensor) -> tuple[Tensor, ...]:
+        return saturating_exp(shape[..., : self.n_internal + 1]).unbind(-1)
 
     @override
     def _constants(self, *rows: Tensor) -> dict[str, Tensor]:
@@ -177,16 +174,35 @@ class Spline(LinkFamily):
         return {"table": torch.as_tensor(np.stack(tables)), "ends": torch.as_tensor(np.stack(ends))}
 
 
-def _weighted(weights: Tensor, functions: Sequence[Tensor]) -> Tensor:
-    """Sum of weights (..., J) times J functions of time."""
-    total = weights[..., 0] * functions[0]
-    for j in range(1, len(functions)):
-        total = total + weights[..., j] * functions[j]
-    return total
+def knots_at_quantiles(log_event_times: FloatArray, n_internal: int) -> FloatArray:
+    """Boundary knots at the extreme event log times, internal ones at equally spaced percentiles."""
+    # Royston and Parmar's, 33 and 67 for two, else 100 j / (m + 1); fewer where they coincide.
+    even = np.linspace(0, 100, n_internal + 2)
+    knots = np.unique(np.percentile(log_event_times, [0, 33, 67, 100] if n_internal == 2 else even))
+    # Knots that only rounding separates would divide by it.
+    distinct = np.r_[True, np.diff(knots) > 1e-4 * max(1.0, knots[-1] - knots[0])]
+    return knots[distinct] if distinct.sum() > 1 else knots[:1] + np.array([-0.5, 0.5])
 
 
-def _combined(weights: Tensor, functions: Tensor) -> Tensor:
-    """Sum over J of weights (K, L, 1 or M, J) times functions (K, J, M), shape (K, L, M)."""
-    if weights.shape[-2] == 1:
-        return torch.matmul(weights.squeeze(-2), functions)
-    return torch.einsum("klmj,kjm->klm", weights, functions)
+def piecewise_polynomials(knots: FloatArray, n_internal: int) -> FloatArray:
+    """Coefficients of I_1 ... I_{m+1} between distinct knots, I_j(0) = 0; zero for those without knots."""
+    # (m + 1 intervals, 1 + 4 (m + 1)): the left end of the interval, then for each function the coefficients
+    # of 1, u, u^2 and u^3 in u = y - left end. Intervals beyond the last knot repeat the last.
+    n_inside = len(knots) - 2
+    table = np.zeros((n_internal + 1, 1 + 4 * (n_internal + 1)))
+    padded = np.r_[[knots[0]] * 2, knots, [knots[-1]] * 2]
+    for j in range(n_inside + 1):
+        weights = np.zeros(n_inside + 3)
+        weights[j + 1] = 1.0
+        # The first two functions are joined, and so are the last two.
+        weights[0], weights[-1] = float(j == 0), float(j == n_inside)
+        slope = PPoly.from_spline(BSpline(padded, weights, 2))
+        curve = slope.antiderivative()
+        real = np.flatnonzero(np.diff(curve.x) > 0)
+        inside = np.clip(0.0, knots[0], knots[-1])
+        at_zero = float(curve(inside) + slope(inside) * (0.0 - inside))
+        table[: n_inside + 1, 0] = curve.x[real]
+        table[: n_inside + 1, 1 + 4 * j : 5 + 4 * j] = curve.c[::-1, real].T
+        table[: n_inside + 1, 1 + 4 * j] -= at_zero
+    table[n_inside + 1 :] = table[n_inside]
+    return table

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from sstorch._types import FloatArray
 from sstorch.nn import Exponential, GateParameters, HazardFamily, LeafParameters, SoftTree, Spline
-from sstorch.nn.hazards.numeric import evaluate_basis
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim.batched_lbfgs import LBFGSOptions
 from sstorch.optim.compiled import minimizer, passes, rows
@@ -135,11 +134,8 @@ def _data(family: HazardFamily, sample: Sample) -> tuple[npt.NDArray[Any], ...]:
 
 def _functions(family: HazardFamily, log_time: Tensor, event: Tensor) -> Tensor:
     """Log time, event, and of a spline its functions I_j and N_j, (O, 2 + 2 s, N)."""
-    curves: list[Tensor] = []
-    if isinstance(family, Spline):
-        curves, slopes = evaluate_basis(family.table, family.ends, log_time, len(family.batch_shape))
-        curves = [*curves, *slopes]
-    return torch.stack([log_time, event, *curves], -2)
+    times = torch.stack([log_time, event], -2)
+    return torch.cat([times, family.basis(log_time)], -2) if isinstance(family, Spline) else times
 
 
 def _array(values: Tensor) -> FloatArray:

@@ -255,7 +255,7 @@ def initialize_cox(
     family = tree.family
     assert isinstance(family, Spline)
     initialize_random(tree, sample, seeds, curved)
-    design = family.design(sample.log_time).double().cpu().numpy()
+    design = family.basis(sample.log_time).chunk(2, -2)[0].mT.double().cpu().numpy()
     late = torch.full_like(sample.log_time, -torch.inf) if sample.log_entry is None else sample.log_entry
     given = sample.log_time, sample.event, sample.weight, late.exp()
     log_time, event, weight, entry = (part.double().cpu().numpy() for part in given)

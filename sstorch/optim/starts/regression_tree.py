@@ -288,7 +288,7 @@ def gates_of_targets(
 def single_leaf(tree: SoftTree) -> SoftTree:
     """A tree of depth 0 with the family, features and time scale of another, its parameters zero."""
     single = tree.blank(0, tree.family, tree.batch_shape)
-    single.set_time_scale(tree.log_time_scale.exp())
+    single.log_time_scale.copy_(tree.log_time_scale)
     return single
 
 
