@@ -19,7 +19,6 @@ from torch import Tensor
 
 from sstorch import (
     Columns,
-    GatePenalties,
     OptimalSurvivalTree,
     Penalties,
     PrognosticTree,
@@ -35,20 +34,11 @@ from sstorch.exceptions import ConfigError
 from sstorch.nn import HazardFamily
 from tests.conftest import nightly
 from tests.flat import soft_tree
+from tests.histories import halved
 
-FAMILIES = [
-    "exponential",
-    "weibull",
-    "log_logistic",
-    "log_normal",
-    "logistic_hazard",
-    "gompertz",
-    "piecewise_exponential",
-    "spline_ph",
-    "spline_po",
-    "spline_probit",
-    "spline",
-]
+CURVED = ("weibull", "log_logistic", "log_normal")  # of curves of numbers
+OTHERS = ("logistic_hazard", "gompertz", "piecewise_exponential", "spline_ph", "spline_po", "spline_probit")
+FAMILIES = ("exponential", *CURVED, *OTHERS, "spline")
 TIMES = np.array([0.0, 1e-3, 7.0, 30.0, 61.5, 1000.0])
 Tree = SoftSurvivalTree | OptimalSurvivalTree
 
@@ -73,19 +63,13 @@ def subjects(n: int, seed: int) -> SurvivalData:
 @cache
 def tree(leaf: str, prediction: str = "hbp") -> SoftSurvivalTree:
     data = subjects(150, 1)
-    more: dict[str, Any] = {"numeric": {"age": "spline:3", "class": "log"}} if leaf in FAMILIES[1:4] else {}
+    more: dict[str, Any] = {"numeric": {"age": "spline:3", "class": "log"}} if leaf in CURVED else {}
     if leaf == "log_normal":
         more = {"numeric": "smooth", "interactions": "all", "ridge": 0.1}
     if leaf == "gompertz":
         more = {"interactions": [("age", 'gr"ade')]}
     model = soft_tree(leaf=leaf, prediction=prediction, time_unit="days", **more)
     return model.fit(data.frame, (data.time, data.event))
-
-
-@cache
-def exact() -> OptimalSurvivalTree:
-    data = subjects(150, 1)
-    return OptimalSurvivalTree(3, time_unit="days").fit(data.frame, (data.time, data.event))
 
 
 class Odds(HazardFamily):
@@ -99,20 +83,10 @@ class Odds(HazardFamily):
 
 @cache
 def start_stop() -> tuple[pd.DataFrame, Surv]:
-    """Subjects in one or two rows, in the second of which a number has changed."""
+    """Subjects in two rows each, in the second of which a number has changed."""
     data, rng = subjects(150, 1), np.random.default_rng(0)
-    split = np.flatnonzero(data.time > 5)[::2]
-    middle = data.time[split] * rng.uniform(0.2, 0.8, len(split))
-    time, event = data.time.copy(), data.event.copy()
-    time[split], event[split] = middle, False
-    later = data.frame.iloc[split].assign(**{"class": rng.exponential(5, len(split))})
-    y = Surv(
-        np.append(time, data.time[split]),
-        np.append(event, data.event[split]),
-        entry=np.append(np.zeros(150), middle),
-        id=np.append(np.arange(150), split),
-    )
-    return pd.concat([data.frame, later], ignore_index=True), y
+    later = data.frame.assign(**{"class": rng.exponential(5, 150)})
+    return pd.concat([data.frame, later], ignore_index=True), halved(data.y, rng.uniform(0.2, 0.8, 150))
 
 
 def drawn(data: SurvivalData, n: int, seed: int) -> pd.DataFrame:
@@ -209,13 +183,8 @@ def by_program(model: Tree, frame: pd.DataFrame, folder: Path, after: float | No
 EXPORTS = {"python": by_python, "javascript": by_javascript, "program": by_program}
 STEPS: dict[str, Callable[[], Tree]] = {
     "soft": lambda: PrognosticTree(leaf="weibull", time_unit="days"),
-    "mixture": lambda: SoftSurvivalTree(
-        depth=1,
-        leaf="log_normal",
-        trainer="leaves",
-        init="distilled",
-        penalties=GatePenalties(ridge=1e-3),
-        prediction="mixture",
+    "mixture": lambda: soft_tree(
+        depth=1, leaf="log_normal", trainer="leaves", init="distilled", ridge=1e-3, prediction="mixture"
     ),
     "exact": lambda: OptimalSurvivalTree(2, min_leaf=15, time_unit="days"),
 }
@@ -231,8 +200,10 @@ def fitted(outcome: str, kind: str) -> Tree:
         if kind in ("user", "generalized_gamma"):
             leaf = Odds() if kind == "user" else kind
             user = SurvivalRegression(leaf, Penalties(ridge=1.0), Columns(numeric="linear"))
-            return user.fit(data.frame, (data.time, data.event))
-        return exact() if kind == "exact" else tree(*(("weibull", kind) if kind == "mixture" else (kind,)))
+            return user.fit(data.frame, data.y)
+        if kind == "exact":
+            return OptimalSurvivalTree(3, time_unit="days").fit(data.frame, data.y)
+        return tree("weibull", kind) if kind == "mixture" else tree(kind)
     model = OptimalSurvivalTree(2, min_leaf=30) if kind == "exact" else PrognosticTree(leaf=kind)
     return model.fit(load_dataset(outcome).frame, load_dataset(outcome).y)
 
@@ -242,7 +213,7 @@ CELLS += [("start-stop", kind, after) for kind in STEPS for after in (0.0, 12.5)
 CELLS += [
     (name, kind, after) for name, kind in (("mgus2", "auto"), ("pbc", "exact")) for after in (None, 24.0)
 ]
-CELLS += [("pbc", kind, None) for kind in FAMILIES if kind not in ("spline", "generalized_gamma")]
+CELLS += [("pbc", kind, None) for kind in FAMILIES if kind != "spline"]
 # By day a part: each kind of tree and of outcome, in each language.
 DAILY = {
     *(("right", "log_normal", None, export) for export in EXPORTS),
@@ -285,12 +256,7 @@ def test_exports_give_the_predictions(
         frame = subjects(40, 2).frame
         if outcome == "right":
             frame.iloc[:2, 0] = [-1e4, 1e4]  # far outside the training range
-    check(model, export, frame, tmp_path, after)
-
-
-def check(model: Tree, export: str, frame: pd.DataFrame, folder: Path, after: float | None = None) -> None:
-    """An export computes what a tree predicts of some rows."""
-    group, survival, incidence = EXPORTS[export](model, frame, folder, after)
+    group, survival, incidence = EXPORTS[export](model, frame, tmp_path, after)
     if group is not None:
         np.testing.assert_array_equal(group, model.apply(frame))
     within = {"rtol": 0, "atol": 1e-9 if model.causes_ or after is not None else 1e-12}

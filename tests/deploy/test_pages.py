@@ -45,9 +45,7 @@ for (const patient of @PATIENTS@) {
     way: !byId("way").hidden,
     choices: [...document.querySelectorAll("#fields .switch input")].map((each) => each.value),
     next: byId("next").textContent, bands: document.querySelectorAll(".band[d^=M]").length,
-    text: ["title", "header", "main", "footer"].map((tag) => document.querySelector(tag).textContent).join(),
-    rules: model.nodes.map((node) => node.text),
-    verdict: byId("verdict").textContent, pushes: document.querySelectorAll(".push").length,
+    verdict: byId("verdict").textContent,
   });
 }
 document.body.replaceChildren(make("pre", { id: "seen" }, JSON.stringify(seen)));
