@@ -1,13 +1,11 @@
 """Trees whose leaves see curves of numeric columns."""
 
-from functools import cache
-
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.optimize import minimize
 
-from sstorch import Columns, Penalties, SoftSurvivalTree, SurvivalRegression, load_dataset
+from sstorch import Columns, Penalties, SoftSurvivalTree, SurvivalRegression
 from sstorch.data import SurvivalData
 from sstorch.data.encodings import NaturalSpline, Piecewise
 from sstorch.optim import Joint, LBFGSOptions
@@ -18,15 +16,9 @@ EXACT = Joint(LBFGSOptions(gradient_tolerance=1e-10, relative_tolerance=0.0, max
 GRID = [0.0, 200.0, 800.0, 1600.0, 4000.0]
 
 
-@cache
-def rows() -> SurvivalData:
-    return load_dataset("gbsg2")
-
-
-def fitted(depth: int = 0, data: SurvivalData | None = None, **parameters: object) -> SoftSurvivalTree:
-    data = rows() if data is None else data
+def fitted(data: SurvivalData, depth: int = 0, **parameters: object) -> SoftSurvivalTree:
     settings = {"n_starts": 1, "trainer": EXACT if depth == 0 else "joint"} | parameters
-    return soft_tree(depth=depth, **settings).fit(data.frame, (data.time, data.event))
+    return soft_tree(depth=depth, **settings).fit(data.frame, data.y)
 
 
 def bends(x: pd.Series) -> np.ndarray:
@@ -35,11 +27,10 @@ def bends(x: pd.Series) -> np.ndarray:
 
 
 @pytest.mark.parametrize("leaf", ["exponential", "weibull"])
-def test_depth_0_is_the_likelihood_on_the_same_design(leaf: str) -> None:
+def test_depth_0_is_the_likelihood_on_the_same_design(leaf: str, gbsg2: SurvivalData) -> None:
     """Its maximum does not depend on how a design is written: SciPy on one made by NumPy and SciPy."""
-    data = load_dataset("gbsg2")
-    data = SurvivalData(data.frame[["age", "progrec", "estrec"]], (data.time, data.event))
-    tree = fitted(0, data, leaf=leaf, numeric="piecewise", ridge=0.0, roughness=0.0)
+    data = SurvivalData(gbsg2.frame[["age", "progrec", "estrec"]], gbsg2.y)
+    tree = fitted(data, leaf=leaf, numeric="piecewise", ridge=0.0, roughness=0.0)
     columns = [part for name in data.frame for part in (data.frame[[name]], bends(data.frame[name]))]
     x = np.column_stack([np.ones(len(data)), *columns])
     # An orthogonal basis of the same space: columns of some splines add up to others.
@@ -61,18 +52,14 @@ def test_depth_0_is_the_likelihood_on_the_same_design(leaf: str) -> None:
 
 
 @pytest.mark.parametrize("encoding", [Piecewise(4), NaturalSpline(4)], ids=str)
-def test_a_large_roughness_leaves_the_straight_line(encoding: object) -> None:
-    straight, stiff = fitted(), fitted(numeric=encoding, roughness=1e6)
-    np.testing.assert_allclose(
-        stiff.predict_survival_function(rows().frame, GRID),
-        straight.predict_survival_function(rows().frame, GRID),
-        atol=1e-6,
-    )
+def test_a_large_roughness_leaves_the_straight_line(encoding: object, gbsg2: SurvivalData) -> None:
+    straight, stiff = fitted(gbsg2), fitted(gbsg2, numeric=encoding, roughness=1e6)
+    curves = (tree.predict_survival_function(gbsg2.frame, GRID) for tree in (stiff, straight))
+    np.testing.assert_allclose(*curves, atol=1e-6)
     assert stiff.objective_ == pytest.approx(straight.objective_, abs=1e-6)
-    soft = fitted(numeric=encoding, roughness=1e-4)
-    assert soft.log_likelihood(rows().frame, (rows().time, rows().event)) > straight.log_likelihood(
-        rows().frame, (rows().time, rows().event)
-    )
+    soft = fitted(gbsg2, numeric=encoding, roughness=1e-4)
+    own, line = (tree.log_likelihood(gbsg2.frame, gbsg2.y) for tree in (soft, straight))
+    assert own > line
 
 
 @pytest.mark.parametrize("numeric", ["auto", "spline", "piecewise", "linear"])
@@ -99,17 +86,16 @@ ENCODED = {
 
 
 @pytest.mark.parametrize("depth", [0, 2])
-def test_tables_speak_of_columns(depth: int) -> None:
-    tree = fitted(depth, **ENCODED)
+def test_tables_speak_of_columns(depth: int, gbsg2: SurvivalData) -> None:
+    tree = fitted(gbsg2, depth, **ENCODED)
     group = int(tree.tree_.group_numbers[0])
     table, curves = leaf_coefficients(tree).loc[group], ["s(age)", "log(pnodes)", "s(progrec)"]
     assert {*curves, "age:horTh=yes", "age:progrec", "tsize", "tgrade=III"} <= set(table.index)
     assert not [name for name in table.index if "~" in name]
     assert set(table.loc[curves, "column"]) == {"age", "pnodes", "progrec"}
     # The effect of a curve is the most it changes the predictor within the training range.
-    data, age = rows().frame, np.linspace(21, 80, 2001)
-    grid = pd.concat([data.iloc[[0]]] * len(age), ignore_index=True).assign(age=age)
-    grid = grid.assign(horTh="no")
+    age = np.linspace(21, 80, 2001)
+    grid = gbsg2.frame.iloc[[0] * len(age)].assign(age=age, horTh="no")
     x = tree.preprocessor_.transform(grid)
     places = [k for k, f in enumerate(tree.preprocessor_.leaf_features) if f.columns == ("age",)]
     slope = tree.module_.leaf(2**depth).slope.detach().numpy()

@@ -1,6 +1,7 @@
 """Gates of several columns, estimated with their leaves: found where they are, absent where they are not."""
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from sstorch import PrognosticTree, SoftSurvivalTree, Surv, inference
 from sstorch.exceptions import DataWarning
+from sstorch.inference.covariance import FitCovariance
 from sstorch.monitoring import TensorBoard
+from sstorch.optim.evidence import Estimates
+from sstorch.soft.estimation import Estimator
 from sstorch.soft.gates import GATE
 
 
@@ -85,14 +89,22 @@ def test_choice_reports_the_variance_of_the_gate(
     assert (again.apply(frame) == tree.apply(frame)).all()
 
 
-def test_covariance_of_leaves_includes_the_gate(
-    oblique: tuple[pd.DataFrame, Surv, SoftSurvivalTree],
-) -> None:
+def test_covariance_of_leaves_includes_the_gate(monkeypatch: pytest.MonkeyPatch) -> None:
     """Given the gate, coefficients would be known more precisely."""
-    _, _, tree = oblique
-    (own,) = tree.covariance_.hazards.values()
-    assert len(own.map) == 2
-    assert bool((torch.linalg.eigvalsh(own.covariance) > 0).all())
+    found, covariance = list[Estimates](), Estimator.covariance
+
+    def noted(self: Estimator) -> FitCovariance:
+        found.extend(self._models[-1].estimates.values())
+        return covariance(self)
+
+    monkeypatch.setattr(Estimator, "covariance", noted)
+    tree = SoftSurvivalTree(depth=1).fit(*drawn(300, 1.2))
+    (own,), (joint,) = tree.covariance_.hazards.values(), found
+    width = joint.system.factor.shape[-1]
+    whole = replace(joint, places=None).quadratic(torch.eye(width).double()[None])[0]
+    given = torch.linalg.inv(torch.linalg.inv(whole)[joint.places, joint.places])
+    ratio = own.posterior.diagonal() / given.diagonal()
+    assert 1 - 1e-6 < ratio.min() < 1.02 < ratio.max()
     assert "odds ratio" in tree.summary()
 
 
