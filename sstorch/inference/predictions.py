@@ -6,12 +6,13 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
+from scipy.special import expit, logit
 from torch import Tensor
 from typing_extensions import override
 
@@ -35,27 +36,21 @@ _SURE = 0.9
 # Predictions (n, ...) and their deviations to first order as combinations of independent standard normal
 # variables, (n, ..., D).
 Moved = tuple[Tensor, Tensor]
+# Confidence limits of estimates v by standard errors times normal quantiles, e < 0 and e > 0, symmetric on a
+# scale on which estimates are nearly normal.
+Limits = Callable[[FloatArray, FloatArray], FloatArray]
 
 
-class Link(NamedTuple):
-    """Scale on which an estimate is nearly normal: the function, its inverse and its derivative."""
-
-    forth: Callable[[FloatArray], FloatArray]
-    back: Callable[[FloatArray], FloatArray]
-    slope: Callable[[FloatArray], FloatArray]
+def of_survival(v: FloatArray, e: FloatArray) -> FloatArray:
+    """Limits on the scale of log(-log S); S itself at time zero, NaN where S underflows."""
+    limits: FloatArray = v ** np.exp(e / (v * np.log(v)))
+    return limits
 
 
-IDENTITY = Link(lambda v: v, lambda v: v, np.ones_like)
-LOG = Link(np.log, np.exp, lambda v: 1 / v)
-# log(-log S), log of the cumulative hazard; the same of S = 1 - F.
-LOG_MINUS_LOG = Link(
-    lambda v: np.log(-np.log(v)), lambda v: np.exp(-np.exp(v)), lambda v: 1 / (v * np.log(v))
-)
-COMPLEMENT = Link(
-    lambda v: np.log(-np.log1p(-v)),
-    lambda v: -np.expm1(-np.exp(v)),
-    lambda v: -1 / ((1 - v) * np.log1p(-v)),
-)
+def of_incidence(v: FloatArray, e: FloatArray) -> FloatArray:
+    """Limits on the scale of log(-log(1 - F)); F itself at time zero."""
+    rest = np.log1p(-v)
+    return np.where(v > 0, -np.expm1(rest * np.exp(-e / ((1 - v) * rest))), v)
 
 
 @dataclass(frozen=True)
@@ -100,7 +95,7 @@ class Quantity:
     fitted: FittedTree
     covariance: FitCovariance
     prediction: Callable[[Tensor], Tensor]  # from parameters (n, Q) to predictions (n, ...), row by row
-    link: Link  # scale of its confidence limits
+    limits: Limits
     times: FloatArray | None = None  # of curves
     elements: int = 64  # numbers that one row takes on the way
     causes: tuple[str, ...] = ()  # names, where it has one value for each
@@ -118,28 +113,27 @@ class Quantity:
         check_choice(what, "what", get_args(What))
         if what == "quantile":
             check_share(q, "q")
-            return cls(fitted, covariance, lambda p: tree.quantiles(p, q), LOG)
+            return cls(fitted, covariance, lambda p: tree.quantiles(p, q), lambda v, e: v * np.exp(e / v))
         if what == "rmst":
             if tau is None or math.isinf(check_truncation(tau)):
                 raise ConfigError("tau must be a finite time > 0 for what='rmst'")
-            link = Link(  # the logit of the share of tau
-                lambda v: np.log(v / (tau - v)),
-                lambda v: tau / (1 + np.exp(-v)),
-                lambda v: tau / (v * (tau - v)),
-            )
-            return cls(fitted, covariance, lambda p: tree.restricted_means(p, tau), link, elements=512)
+
+            def limits(v: FloatArray, e: FloatArray) -> FloatArray:  # by the logit of the share of tau
+                return np.asarray(tau * expit(logit(v / tau) + e * tau / (v * (tau - v))))
+
+            return cls(fitted, covariance, lambda p: tree.restricted_means(p, tau), limits, elements=512)
         if times is None:
             raise ConfigError(f"times must be given for what={what!r}")
         grid = check_times(times)
         at = torch.as_tensor(grid)
         if what == "survival":
             curves = tree.function("survival")
-            return cls(fitted, covariance, lambda p: curves(p, at), LOG_MINUS_LOG, grid, len(grid))
+            return cls(fitted, covariance, lambda p: curves(p, at), of_survival, grid, len(grid))
         if not tree.competing:
             raise ConfigError("what='incidence' needs competing causes: use 'survival'")
         edges = torch.as_tensor(panels_before(tree.panels, float(grid.max(initial=0.0))))
         elements, both = len(tree.causes) * (len(edges) + len(grid)) * 5, tree.incidence_and_survival
-        rest = COMPLEMENT, grid, elements, tree.causes
+        rest = of_incidence, grid, elements, tree.causes
         return cls(fitted, covariance, lambda p: both(p, at, edges)[0], *rest)
 
     def deviations(self, x: Tensor) -> Iterator[Moved]:
@@ -178,17 +172,14 @@ class Quantity:
     def intervals(
         self, parts: Iterable[Moved], level: float, index: Sequence[Any], difference: bool = False
     ) -> IntervalEstimates:
-        """Intervals of chunks of predictions, on the scale of the link, or of differences of them."""
-        link, found = IDENTITY if difference else self.link, []
+        """Intervals of chunks of predictions, or of differences of them, which are nearly normal."""
+        half, found = half_width(level) * np.array([-1.0, 1.0]), []
         for predicted, moves in parts:
             estimate, error = predicted.numpy(), moves.norm(dim=-1).numpy()
             error = np.where(np.isfinite(estimate), error, np.nan)
+            e = np.multiply.outer(half, error)
             with np.errstate(divide="ignore", invalid="ignore"):
-                centre, width = link.forth(estimate), half_width(level) * np.abs(link.slope(estimate)) * error
-                ends = np.stack([link.back(centre - width), link.back(centre + width)])
-            # At time zero limits are the only value of curves; survival that underflows has none.
-            ends = np.where((error == 0) & (centre < np.inf), estimate, ends)
-            found.append((estimate, error, ends.min(0), ends.max(0)))
+                found.append((estimate, error, *(estimate + e if difference else self.limits(estimate, e))))
         value, error, lower, upper = (np.concatenate(each) for each in zip(*found, strict=True))
         return IntervalEstimates(value, error, lower, upper, index, self.times, self.causes)
 
