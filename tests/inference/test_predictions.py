@@ -1,11 +1,15 @@
-"""Predictions and contrasts with intervals, against draws, closed forms and finite differences."""
+"""Predictions and contrasts with intervals, against closed forms and finite differences."""
 
 from collections.abc import Callable
+from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.special import logit
+from scipy.stats import norm
 
 from sstorch import Columns, Penalties, Surv, SurvivalRegression, inference, load_dataset
 from sstorch.exceptions import ConfigError, DataError
@@ -67,23 +71,29 @@ def test_derivatives_of_causes_are_those_of_differences(competing: SurvivalRegre
     check_derivatives(competing, what)
 
 
-@pytest.mark.parametrize(
-    ("what", "predicted"),
-    [
-        ("survival", lambda model: model.predict_survival_function(ROWS, TIMES)),
-        ("quantile", lambda model: model.predict_quantile(ROWS)),
-        ("rmst", lambda model: model.predict_rmst(ROWS, 1500.0)),
-    ],
-)
-def test_estimates_are_predictions_within_their_limits(
-    spline: SurvivalRegression, what: str, predicted: Callable[[SurvivalRegression], np.ndarray]
+# By quantity: the predictions of models, and the scale on which its limits are symmetric.
+QUANTITIES: dict[str, tuple[Callable[..., np.ndarray], Callable[[np.ndarray], np.ndarray]]] = {
+    "survival": (lambda m, X: m.predict_survival_function(X, TIMES), lambda v: np.log(-np.log(v))),
+    "incidence": (lambda m, X: m.predict_cumulative_incidence(X, TIMES), lambda v: np.log(-np.log1p(-v))),
+    "quantile": (lambda m, X: m.predict_quantile(X), np.log),
+    "rmst": (lambda m, X: m.predict_rmst(X, 1500.0), lambda v: logit(v / 1500.0)),
+}
+
+
+@pytest.mark.parametrize("what", QUANTITIES)
+def test_limits_are_symmetric_about_predictions_on_their_scale(
+    spline: SurvivalRegression, competing: SurvivalRegression, what: Any
 ) -> None:
-    found = inference.predict(spline, ROWS, what, TIMES, tau=1500.0)
-    assert found.estimate == pytest.approx(predicted(spline), rel=1e-9)
-    assert (found.lower < found.estimate).all()
-    assert (found.estimate < found.upper).all()
-    wider = inference.predict(spline, ROWS, what, TIMES, tau=1500.0, level=0.99)
-    assert (wider.lower < found.lower).all()
+    model, (predicted, scale) = competing if what == "incidence" else spline, QUANTITIES[what]
+    X = ROWS[list(model.feature_names_in_)].set_axis(list("abcd"))
+    found = inference.predict(model, X, what, TIMES, tau=1500.0)
+    assert found.estimate == pytest.approx(predicted(model, X), rel=1e-9)
+    assert (found.lower < found.upper).all()
+    assert scale(found.lower) + scale(found.upper) == pytest.approx(2 * scale(found.estimate), rel=1e-9)
+    near = inference.predict(model, X, what, TIMES, tau=1500.0, level=0.001)
+    assert near.upper - near.lower == pytest.approx(2 * norm.ppf(0.5005) * near.standard_error, rel=1e-4)
+    axes = [X.index, *([["early", "late"]] * (what == "incidence")), *([TIMES] * (found.times is not None))]
+    assert list(found.to_frame().index) == (list(product(*axes)) if len(axes) > 1 else list(X.index))
 
 
 def test_weibull_survival_has_the_error_of_the_closed_form(weibull: SurvivalRegression) -> None:
@@ -99,20 +109,16 @@ def test_weibull_survival_has_the_error_of_the_closed_form(weibull: SurvivalRegr
     assert found.standard_error == pytest.approx(error.numpy(), rel=1e-6)
 
 
-def test_errors_are_those_of_draws(competing: SurvivalRegression) -> None:
-    frame = ROWS.drop(columns="age").set_axis(list("abcd"))
-    quantity = Quantity.of(competing, "incidence", TIMES, 0.5, None)
-    parameters, deviations = quantity.parameters(competing.tree_.encode(frame))
-    generator = torch.Generator().manual_seed(0)
-    draws = torch.randn(400, deviations.shape[-1], dtype=torch.float64, generator=generator)
-    with torch.no_grad():
-        drawn = torch.stack([quantity.prediction(parameters + deviations @ each) for each in draws])
-    found = inference.predict(competing, frame, "incidence", times=TIMES)
-    assert found.standard_error == pytest.approx(drawn.std(0).numpy(), rel=0.2)
-    expected = pd.MultiIndex.from_product(
-        [frame.index, ["early", "late"], TIMES], names=["row", "cause", "time"]
-    )
-    pd.testing.assert_index_equal(found.to_frame().index, expected)
+def test_causes_are_independent() -> None:
+    frame, late = DATA.frame[["pnodes", "horTh"]], (DATA.frame["age"] > 55).to_numpy()
+    outcomes = [Surv(DATA.time, np.where(DATA.event, 1 + late, 0), causes=("early", "late"))]
+    outcomes += [Surv(DATA.time, DATA.event & own) for own in (late, ~late)]
+    variances = []
+    for y in outcomes:
+        model = SurvivalRegression("weibull", Penalties(ridge=0), Columns(numeric="linear")).fit(frame, y)
+        found = inference.predict(model, frame[:4], times=TIMES)
+        variances.append((found.standard_error / found.estimate) ** 2)  # of the log survival
+    assert variances[0] == pytest.approx(variances[1] + variances[2], rel=1e-5)
 
 
 def test_contrast_of_equal_rows_is_zero_and_of_others_their_difference(spline: SurvivalRegression) -> None:

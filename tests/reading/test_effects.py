@@ -7,7 +7,7 @@ import pytest
 from sstorch import SoftSurvivalTree, SurvivalData
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.optim import Nodec
-from sstorch.reading import effects, leaf_coefficients
+from sstorch.reading import effects
 from tests.flat import soft_tree
 
 PLAIN = {"depth": 0, "leaf": "exponential", "trainer": "joint", "init": "random", "n_starts": 1}
@@ -36,38 +36,28 @@ def _log_hazards(tree: SoftSurvivalTree, frame: pd.DataFrame, column: str, value
     return log_hazard[1:] - log_hazard[0]
 
 
-def test_a_straight_line_is_its_coefficient_times_the_difference(gbsg2: SurvivalData) -> None:
-    tree = _fit(gbsg2, leaf="weibull")
-    table, slopes = effects(tree, gbsg2.frame), leaf_coefficients(tree).loc[1]["coefficient"]
-    assert list(table) == ["group", "column", "value", "effect", "time ratio"]
-    assert list(dict.fromkeys(table["column"])) == list(gbsg2.frame)
-    reference = _reference(gbsg2.frame, 1).iloc[0]
-    for name, own in table.groupby("column"):
-        if isinstance(reference[name], str):
-            assert list(own["value"]) == list(gbsg2.frame[name].cat.categories)
-            # The reference has no slope.
-            expected = slopes.reindex([f"{name}={value}" for value in own["value"]], fill_value=0.0)
-        else:
-            expected = slopes[name] * (own["value"].astype(float) - reference[name])
-            column, ends = gbsg2.frame[name], ["min", "max"]
-            assert len(own) == (column.nunique() if column.nunique() <= 60 else 61)
-            assert own["value"].agg(ends).tolist() == column.agg(ends).tolist()
-        np.testing.assert_allclose(own["effect"], expected, rtol=0, atol=1e-12)
-        assert (own.loc[own["value"] == reference[name], "effect"] == 0).all()
-    np.testing.assert_allclose(table["time ratio"], np.exp(table["effect"]))
-
-
 PRODUCTS = {"numeric": {"age": "spline"}, "interactions": [("age", "horTh"), ("tsize", "pnodes")]}
 
 
-@pytest.mark.parametrize("columns", [{"numeric": "log"}, {"numeric": "spline"}, PRODUCTS])
-def test_curves_are_those_of_predictions_at_the_reference(gbsg2: SurvivalData, columns: dict) -> None:
+@pytest.mark.parametrize(
+    "columns", [{"numeric": "linear"}, {"numeric": "log"}, {"numeric": "spline"}, PRODUCTS]
+)
+def test_effects_are_those_of_predictions_at_the_reference(gbsg2: SurvivalData, columns: dict) -> None:
     tree = _fit(gbsg2, **columns)
-    table = effects(tree, gbsg2.frame, n_points=7)
+    table, reference = effects(tree, gbsg2.frame, n_points=7), _reference(gbsg2.frame, 1).iloc[0]
+    assert list(table) == ["group", "column", "value", "effect", "hazard ratio"]
+    assert list(dict.fromkeys(table["column"])) == list(gbsg2.frame)
     for name, own in table.groupby("column"):
+        column = gbsg2.frame[name]
+        if isinstance(reference[name], str):
+            assert list(own["value"]) == list(column.cat.categories)
+        else:
+            assert len(own) == (column.nunique() if column.nunique() <= 7 else 8)
+            assert own["value"].agg(["min", "max"]).tolist() == column.agg(["min", "max"]).tolist()
         expected = _log_hazards(tree, gbsg2.frame, name, own["value"])
         np.testing.assert_allclose(own["effect"], expected, atol=1e-9)
         np.testing.assert_allclose(own["hazard ratio"], np.exp(expected), rtol=1e-8)
+        assert (own.loc[own["value"] == reference[name], "effect"] == 0).all()
     other = effects(tree, gbsg2.frame.assign(horTh="yes"), ["age"], n_points=7)["effect"]
     moved = np.abs(other - table.loc[table["column"] == "age", "effect"].to_numpy()).max()
     assert (moved > 1e-3) == (columns is PRODUCTS)
