@@ -23,7 +23,7 @@ from sstorch.objective.rows import counted_weight
 from sstorch.optim.evidence import HELD, Estimates, Kinds, Watch, estimate
 from sstorch.optim.linear_hazards import LinearHazards
 from sstorch.optim.run import Checkpoint, kept
-from sstorch.optim.soft_gates import SoftGates
+from sstorch.optim.soft_gate import SoftGate
 from sstorch.optim.starts.regression_tree import Split, single_leaf
 from sstorch.soft.design import Design, held_out_start, in_double, null_start
 from sstorch.soft.gates import (
@@ -288,7 +288,7 @@ class Estimator:
         """Parameters of the groups of a cause."""
         return self._design.leaves(estimates.rounded, n_groups, len(self._hazards[cause].family.shape_names))
 
-    def _leaves(self, name: str, cause: str, problem: LinearHazards | SoftGates, n_groups: int) -> Estimates:
+    def _leaves(self, name: str, cause: str, problem: LinearHazards | SoftGate, n_groups: int) -> Estimates:
         """Estimates of the leaves of a cause, which begin as its regression."""
         regression, family = self.regressions[cause], self._hazards[cause].family
         p, n_shapes = self._hazards[cause].width, len(family.shape_names)
@@ -303,7 +303,7 @@ class Estimator:
         watch = self._watch(name, cause, kinds)
         return estimate(problem, kinds, start, first, watch=watch)
 
-    def _watch(self, name: str, cause: str, kinds: Kinds, problem: SoftGates | None = None) -> Watch | None:
+    def _watch(self, name: str, cause: str, kinds: Kinds, problem: SoftGate | None = None) -> Watch | None:
         """Calls the callbacks after each round of an estimation; None without callbacks."""
         if not self._callbacks:
             return None
@@ -337,7 +337,7 @@ class Estimator:
             name, leaves = f"{SPECTRAL} {number}", {}
             routes = log_path_probability(Topology(1), features.logits(gates[:, None]))
             for cause, hazards in self._hazards.items():
-                under = SoftGates((hazards,), own, routes.new_zeros(2, 0), log_probability=routes)
+                under = SoftGate((hazards,), own, log_probability=routes)
                 given = f"{name} start", cause, under, 2
                 leaves[cause] = self._kept(f"{name}/{cause}", partial(self._leaves, *given))
             starts.append((name, gates, leaves, total_evidence(leaves)))

@@ -19,7 +19,7 @@ from sstorch.nn import GateParameters, SoftTree, Topology
 from sstorch.objective import Sample
 from sstorch.optim.evidence import Estimates, Kinds, Watch, estimate
 from sstorch.optim.linear_hazards import LinearHazards
-from sstorch.optim.soft_gates import SoftGates, path_signs
+from sstorch.optim.soft_gate import SoftGate
 from sstorch.optim.starts.regression_tree import (
     GateColumns,
     Split,
@@ -215,7 +215,7 @@ class GateFeatures:
 class GateAndLeaves:
     """One gate of S splits with its two leaves, of each cause: coefficients in one vector, to begin with."""
 
-    problem: SoftGates
+    problem: SoftGate
     features: GateFeatures
     names: Mapping[str, Mapping[str, str]]  # of the kinds of each cause, by their names in the vector
     kinds: Kinds
@@ -232,8 +232,7 @@ class GateAndLeaves:
         gate: Tensor,
     ) -> Self:
         """Of a gate (S, 1 + Q), with a prior around zero, and its leaves, with slopes of their `own`."""
-        _, signs = path_signs(Topology(1), [1])
-        problem = SoftGates(tuple(hazards.values()), own, signs.to(gate.device), features.z)
+        problem = SoftGate(tuple(hazards.values()), own, features.z)
         names, codes = {}, []
         first: dict[str, Tensor] = {}
         for cause, each in leaves.items():
@@ -258,14 +257,14 @@ class GateAndLeaves:
             cause: joint.part(places, names, share)
             for (cause, names), places in zip(self.names.items(), self.problem.of_causes, strict=True)
         }
-        gates = joint.rounded[:, self.problem.of_gates]
+        gates = joint.rounded[:, self.problem.of_gate]
         splits = [
             {1: self.features.split(gate, k)} if own else {}
             for k, (gate, own) in enumerate(zip(gates, divides.tolist(), strict=True))
         ]
         of_features = gates_of_splits(splits, topology, self.features.n_features, gates)
-        leaves, _ = path_signs(topology, [1])
-        position = positions_of(leaves.to(gates.device), topology)
+        leaves = torch.tensor([0, len(topology.leaves) // 2], device=gates.device)  # gates below send left
+        position = positions_of(leaves, topology)
         return Candidate(name, of_features, splits, estimates, position, joint)
 
 

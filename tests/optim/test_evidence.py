@@ -14,12 +14,12 @@ from torch import Tensor
 from sstorch.data import Preprocessor, Schema
 from sstorch.data.encodings import ColumnEncodings, Encodings
 from sstorch.newton import Gaussian, System, newton
-from sstorch.nn import DesignMatrix, Topology, make_family
+from sstorch.nn import DesignMatrix, make_family
 from sstorch.objective import Sample
 from sstorch.objective.rows import counted_weight
 from sstorch.optim.evidence import Estimates, Kinds, estimate
 from sstorch.optim.linear_hazards import LinearHazards
-from sstorch.optim.soft_gates import SoftGates, path_signs
+from sstorch.optim.soft_gate import SoftGate
 from sstorch.soft.design import Design, null_start
 
 
@@ -127,9 +127,8 @@ def test_evidence_of_a_gate_with_two_leaves_is_that_of_integration() -> None:
     x = rng.normal(size=300)
     time = rng.exponential(np.where(x > 0.2, 0.5, 2.0))
     plain = hazards("exponential", np.ones((300, 1)), time, time < 4)
-    _, signs = path_signs(Topology(1), [1])
     z = torch.as_tensor(x)[None, :, None]
-    problem = SoftGates((plain,), torch.zeros(0, dtype=torch.long), signs, z)
+    problem = SoftGate((plain,), torch.zeros(0, dtype=torch.long), z)
     kinds = Kinds(("level", "gate"), torch.tensor([-1, 0, 0, -1, 1]))
     start = torch.tensor([[0.0, 0.3, -0.3, 0.0, 2.0]], dtype=torch.float64)
     mean = torch.tensor([[0.0, 0.0, 0.0, 0.0, 2.0]], dtype=torch.float64)

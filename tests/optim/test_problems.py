@@ -1,4 +1,4 @@
-"""Problems of Newton's method: linear hazards, soft gates, and designs with codes of categories."""
+"""Problems of Newton's method: linear hazards, a soft gate, and designs with codes of categories."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from sstorch.data.design_matrix import DesignMatrix
-from sstorch.nn import FAMILIES, HazardFamily, LogisticHazard, Topology, make_family
-from sstorch.nn.routing import log_path_probability
+from sstorch.nn import FAMILIES, HazardFamily, LogisticHazard, make_family
 from sstorch.objective import Sample
 from sstorch.optim.linear_hazards import LinearHazards
-from sstorch.optim.soft_gates import SoftGates, path_signs
+from sstorch.optim.soft_gate import SoftGate
 from sstorch.soft.design import null_start
 from tests.batches import random_sample, with_entry, within_intervals
 from tests.conftest import nightly
@@ -23,7 +22,6 @@ KINDS: dict[str, Callable[[Sample], Sample]] = {
     "entry": with_entry,
     "entry and intervals": lambda sample: within_intervals(with_entry(sample)),
 }
-TOPOLOGY = Topology(2)
 
 
 def family_of(leaf: str) -> HazardFamily:
@@ -45,16 +43,15 @@ def hazards_of(
     return replace(hazards, group=group, own=torch.tensor([1, 2]), n_groups=3)
 
 
-def gates_of(*hazards: LinearHazards, gates: tuple[int, ...] = (1, 2, 3), tau: float = 0.5) -> SoftGates:
-    _, signs = path_signs(TOPOLOGY, gates)
-    return SoftGates(hazards, torch.tensor([0, 2]), signs, 2 * hazards[0].x.to_dense()[..., :2], tau=tau)
+def gate_of(*hazards: LinearHazards) -> SoftGate:
+    return SoftGate(hazards, torch.tensor([0, 2]), 2 * hazards[0].x.to_dense()[..., :2], tau=0.5)
 
 
-Problem = LinearHazards | SoftGates
+Problem = LinearHazards | SoftGate
 PROBLEMS: dict[str, Callable[..., Problem]] = {
     "line": hazards_of,
     "groups": lambda *given: hazards_of(*given, groups=True),
-    "gates": lambda *given: gates_of(hazards_of(*given)),
+    "gate": lambda *given: gate_of(hazards_of(*given)),
 }
 
 
@@ -62,9 +59,9 @@ def somewhere(problem: Problem, size: float = 0.1) -> Tensor:
     """Coefficients around those that a hazard without covariates begins with; gates further from zero."""
     start = torch.zeros(2, problem.n_coefficients, dtype=torch.float64)
     parts = [(problem, slice(0, problem.n_coefficients))]
-    if isinstance(problem, SoftGates):
+    if isinstance(problem, SoftGate):
         parts = list(zip(problem.hazards, problem.of_causes, strict=True))
-    n_groups = problem.n_leaves if isinstance(problem, SoftGates) else problem.n_groups
+    n_groups = 2 if isinstance(problem, SoftGate) else problem.n_groups
     for each, part in parts:
         intercept, shape = each.family.guess(
             each.sample.log_time, each.sample.event, each.weight, each.sample.log_entry
@@ -75,23 +72,20 @@ def somewhere(problem: Problem, size: float = 0.1) -> Tensor:
     return start + size * noise * torch.where(torch.arange(start.shape[1]) >= parts[-1][1].stop, 10, 1)
 
 
-def logits_of(problem: SoftGates, theta: Tensor) -> Tensor:
-    assert problem.z is not None
-    gates = theta[:, problem.of_gates].unflatten(1, (-1, 3))
-    return gates[:, :, :1] + torch.matmul(gates[:, :, 1:], problem.z.mT)
-
-
-def by_definition(problem: SoftGates, theta: Tensor) -> Tensor:
+def by_definition(problem: SoftGate, theta: Tensor) -> Tensor:
     """-(1/tau) log sum_l P_l exp(-tau L_l), from the parameters of each leaf."""
-    exponent = log_path_probability(TOPOLOGY, logits_of(problem, theta))
+    assert problem.z is not None
+    gate = theta[:, problem.of_gate]
+    logit = gate[:, :1] + torch.matmul(problem.z, gate[:, 1:, None]).squeeze(-1)
+    exponent = torch.stack([logit, -logit], 1).sigmoid().log()
     for each, part in zip(problem.hazards, problem.of_causes, strict=True):
         own, x = theta[:, part], each.x.to_dense()
         losses = []
-        for leaf in range(4):
+        for leaf in range(2):
             slope = own[:, 1:4].clone()
-            slope[:, [0, 2]] += own[:, 8 + 2 * leaf : 10 + 2 * leaf]
+            slope[:, [0, 2]] += own[:, 6 + 2 * leaf : 8 + 2 * leaf]
             linear = own[:, :1] + own[:, 4 + leaf, None] + torch.matmul(x, slope[..., None]).squeeze(-1)
-            shapes = own[:, 16:].unflatten(1, (-1, 5))
+            shapes = own[:, 10:].unflatten(1, (-1, 3))
             shape = (shapes[..., 0] + shapes[..., 1 + leaf])[:, None, None]
             losses.append(each.family.loss(each.sample.log_times, linear[:, None], shape))
         exponent = exponent - problem.tau * torch.cat(losses, 1)
@@ -122,8 +116,8 @@ DAILY = {
     *product(("groups",), ("exponential", "spline_po", "weibull"), KINDS),
     *product(("groups",), ("logistic_hazard",), ("exact",)),
     *product(("line",), ("generalized_gamma", "spline_po", "weibull"), ("exact",)),
-    *product(("gates",), ("weibull",), KINDS),
-    *product(("gates",), ("spline_po", "exponential"), ("exact",)),
+    *product(("gate",), ("weibull",), KINDS),
+    *product(("gate",), ("spline_po", "exponential"), ("exact",)),
 }
 
 
@@ -135,17 +129,15 @@ def test_gradient_and_hessian_are_those_of_differences(problem: str, leaf: str, 
     made = PROBLEMS[problem](leaf, kind, 8 if leaf == "generalized_gamma" else 24)
     theta = somewhere(made)
     check_derivatives(made, theta)
-    if isinstance(made, SoftGates):
+    if isinstance(made, SoftGate):
         torch.testing.assert_close(made.value(theta), by_definition(made, theta), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("gates", [(1, 2, 3), (1,), (1, 3)])
-def test_two_causes_under_the_same_gates(gates: tuple[int, ...]) -> None:
-    problem = gates_of(hazards_of("spline_po"), hazards_of("weibull", seed=6), gates=gates)
+def test_two_causes_under_the_same_gate() -> None:
+    problem = gate_of(hazards_of("spline_po"), hazards_of("weibull", seed=6))
     theta = somewhere(problem)
     check_derivatives(problem, theta)
-    if len(gates) == 3:
-        torch.testing.assert_close(problem.value(theta), by_definition(problem, theta))
+    torch.testing.assert_close(problem.value(theta), by_definition(problem, theta))
 
 
 @pytest.mark.parametrize("kind", PROBLEMS)
@@ -169,20 +161,19 @@ def test_padding_adds_nothing_whatever_it_holds() -> None:
         assert torch.equal(own, same)
 
 
-# ------------------------------------------------------------------ limits of soft gates
-
-
-def test_gates_of_certainty_are_groups() -> None:
-    """Leaves of rows that one path alone reaches have the likelihood of groups."""
+def test_gate_of_certainty_makes_groups() -> None:
+    """Leaves of rows that go one way alone have the likelihood of groups."""
     plain = hazards_of("spline_po")
-    group = (plain.x.to_dense()[..., 0] > 0).long() + 2 * (plain.x.to_dense()[..., 1] > 0).long()
-    grouped = replace(plain, group=group, own=torch.tensor([1, 3]), n_groups=4)
-    certain = torch.where(torch.nn.functional.one_hot(group, 4).mT == 1, 0.0, -800.0).double()
-    problem = SoftGates((plain,), torch.tensor([0, 2]), torch.zeros(4, 0).double(), log_probability=certain)
+    group = (plain.x.to_dense()[..., 0] > 0).long()
+    grouped = replace(plain, group=group, own=torch.tensor([1, 3]), n_groups=2)
+    certain = torch.where(torch.nn.functional.one_hot(group, 2).mT == 1, 0.0, -800.0).double()
+    problem = SoftGate((plain,), torch.tensor([0, 2]), log_probability=certain)
     theta = somewhere(problem, 0.2)
     for own, other in zip(problem.derivatives(theta), grouped.derivatives(theta), strict=True):
         torch.testing.assert_close(own, other, rtol=1e-10, atol=1e-10)
 
+
+# ------------------------------------------------------------------ codes of categories
 
 SIZES = (5, 3, 2)
 

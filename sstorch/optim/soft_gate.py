@@ -1,4 +1,4 @@
-"""Soft gates and the leaves under them as one problem for Newton's method.
+"""A soft gate and its two leaves as one problem for Newton's method.
 
 The loss of a row is the expected loss of the paper, E = sum_l P_l L_l over leaves l, made smooth:
 -(1/tau) log sum_l P_l exp(-tau L_l). As tau goes to 0 it is E; at tau = 1 it is the likelihood of the mixture
@@ -21,40 +21,20 @@ from typing_extensions import override
 from sstorch.batched import SHARED, Batched
 from sstorch.checks import blocks
 from sstorch.newton import Problem
-from sstorch.nn import Topology
 from sstorch.optim.linear_hazards import LinearHazards
 
 # Temperature of the smooth loss. Up to .1 gates and predictions are those of E.
 TAU = 0.02
+# L, the left one first.
+LEAVES = 2
 # Largest change of a shape parameter, and of the logit of any row, in a step.
 _LONGEST, _LONGEST_LOGIT = 3.0, 10.0
 # Elements of the second derivatives of the rows that are worked on at once: they stay in the cache.
 _ELEMENTS = 2**19
 
 
-def path_signs(topology: Topology, gates: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Leaves (L,) that rows reach if other gates send them left, and turns (L, B): +1, -1, 0."""
-    places, rows = [], []
-    for place, leaf in enumerate(topology.leaves):
-        path = topology.ancestors(leaf)
-        if any(not left and gate not in gates for gate, left in path):
-            continue
-        turn = {gate: 1.0 if left else -1.0 for gate, left in path}
-        places.append(place)
-        rows.append([turn.get(gate, 0.0) for gate in gates])
-    return torch.tensor(places), torch.tensor(rows, dtype=torch.float64).reshape(len(places), len(gates))
-
-
-class _Routes(NamedTuple):
-    """Gates at rows: log probabilities of the leaves, and their derivatives by the logits."""
-
-    log_probability: Tensor  # (K, L, n)
-    slope: Tensor  # (K, L, B, n)
-    curvature: Tensor  # of every leaf whose path has the gate, (K, B, n)
-
-
 class _Losses(NamedTuple):
-    """Losses of rows in all leaves by a cause, with derivatives by the linear predictor and the shapes."""
+    """Losses of rows in both leaves by a cause, with derivatives by the linear predictor and the shapes."""
 
     loss: Tensor  # (K, L, n)
     first: Tensor  # (K, 1 + m, L, n)
@@ -62,29 +42,18 @@ class _Losses(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SoftGates(Batched, Problem):
-    """K problems: hazards in L leaves under gates that send each row to all leaves, with probabilities.
+class SoftGate(Batched, Problem):
+    """K problems: hazards in two leaves under a gate that sends each row to both, with probabilities.
 
     Coefficients of a problem are, in one vector (D,), for each cause those of :class:`LinearHazards` with the
-    leaves as groups, then for each gate its bias and weights, if the probabilities are not given.
+    leaves as groups, then bias and weights of the gate, if the probabilities are not given.
     """
 
     hazards: tuple[LinearHazards, ...]  # of every cause, for the same rows and features, without groups
     own: Tensor = field(metadata=SHARED)  # positions of features with slopes of their own in leaves, (q,)
-    signs: Tensor = field(metadata=SHARED)  # of the paths, (L, B), see :func:`path_signs`
-    z: Tensor | None = None  # features of the gates, standardised, (K, n, Q)
-    log_probability: Tensor | None = None  # of the leaves, where gates are given, (K, L, n)
+    z: Tensor | None = None  # features of the gate, standardised, (K, n, Q)
+    log_probability: Tensor | None = None  # of the leaves, where the gate is given, (K, L, n)
     tau: float = field(default=TAU, metadata=SHARED)
-
-    @property
-    def n_leaves(self) -> int:
-        """L."""
-        return len(self.signs)
-
-    @property
-    def n_gates(self) -> int:
-        """Estimated gates, B; 0 where probabilities are given."""
-        return 0 if self.z is None else self.signs.shape[1]
 
     @property
     @override
@@ -97,21 +66,21 @@ class SoftGates(Batched, Problem):
         found, end = [], 0
         for each in self.hazards:
             n_shapes = len(each.family.shape_names)
-            size = each.width + self.n_leaves * (1 + len(self.own)) + n_shapes * (1 + self.n_leaves)
+            size = each.width + LEAVES * (1 + len(self.own)) + n_shapes * (1 + LEAVES)
             found.append(slice(end, end + size))
             end += size
         return tuple(found)
 
     @property
-    def of_gates(self) -> slice:
-        """Positions of the coefficients of the gates."""
+    def of_gate(self) -> slice:
+        """Positions of the coefficients of the gate."""
         first = self.of_causes[-1].stop
-        return slice(first, first if self.z is None else first + self.n_gates * (1 + self.z.shape[-1]))
+        return slice(first, first if self.z is None else first + 1 + self.z.shape[-1])
 
     @property
     def n_coefficients(self) -> int:
         """D, the length of the vector of a problem."""
-        return int(self.of_gates.stop)
+        return int(self.of_gate.stop)
 
     @override
     def step_size(self, step: Tensor) -> Tensor:
@@ -119,13 +88,12 @@ class SoftGates(Batched, Problem):
         deviations = layout.order[layout.places[2]]
         longest = torch.nn.functional.pad(step[:, deviations], (0, 1)).abs().amax(-1) / _LONGEST
         if self.z is not None:
-            gates = step[:, self.of_gates].unflatten(1, (self.n_gates, -1))
-            logits = torch.matmul(gates, self._gate_features.mT).abs().amax((-2, -1))
+            logits = torch.matmul(step[:, None, self.of_gate], self._gate_features.mT).abs().amax((-2, -1))
             longest = torch.maximum(longest, logits / _LONGEST_LOGIT)
         return 1 / longest.clamp(min=1.0)
 
     @override
-    def thinned(self, stride: int) -> SoftGates:
+    def thinned(self, stride: int) -> SoftGate:
         return replace(
             self,
             hazards=tuple(each.thinned(stride) for each in self.hazards),
@@ -138,7 +106,7 @@ class SoftGates(Batched, Problem):
     def value(self, theta: Tensor) -> Tensor:
         total = theta.new_zeros(len(theta))
         for rows in self._row_blocks:
-            exponent = self._routes(theta, rows).log_probability
+            exponent = self._routes(theta, rows)
             for number, each in enumerate(self.hazards):
                 linear, shape = self._latents(number, theta, rows)
                 times = each.part(rows).log_times
@@ -154,14 +122,14 @@ class SoftGates(Batched, Problem):
         size = layout.places[-1].stop
         gradient, hessian = (theta.new_zeros(len(theta), *(size,) * k) for k in (1, 2))
         for rows in self._row_blocks:
-            routes = self._routes(theta, rows)
+            log_probability = self._routes(theta, rows)
             leaves = [self._losses(number, theta, rows) for number in range(len(self.hazards))]
             loss = torch.stack([each.loss for each in leaves]).sum(0)
-            exponent, weight = routes.log_probability - self.tau * loss, self._weight[:, rows]
+            exponent, weight = log_probability - self.tau * loss, self._weight[:, rows]
             normaliser = exponent.logsumexp(1, keepdim=True)
             total += (weight * torch.where(weight > 0, -normaliser.squeeze(1) / self.tau, 0.0)).sum(-1)
             share = torch.where(weight[:, None] > 0, (exponent - normaliser).exp(), 0.0)
-            first, second = self._of_latents(leaves, routes, share, weight)
+            first, second = self._of_latents(leaves, log_probability, share, weight)
             kinds = list(zip(layout.latents, layout.places, self._of_kinds(rows), strict=True))
             for k, (latents, places, x) in enumerate(kinds):
                 gradient[:, places] += torch.matmul(first[:, latents], x).flatten(1)
@@ -173,11 +141,12 @@ class SoftGates(Batched, Problem):
     @torch.no_grad()
     def leaf_losses(self, theta: Tensor) -> Tensor:
         """Mean loss of each leaf over its share of the rows, all causes together, (K, L)."""
-        total, count = (theta.new_zeros(len(theta), self.n_leaves) for _ in range(2))
+        total, count = (theta.new_zeros(len(theta), LEAVES) for _ in range(2))
         for rows in self._row_blocks:
             losses = [self._losses(number, theta, rows).loss for number in range(len(self.hazards))]
-            loss, routes = torch.stack(losses).sum(0), self._routes(theta, rows).log_probability
-            share = torch.softmax(routes - self.tau * loss, 1) * self._weight[:, None, rows]
+            loss = torch.stack(losses).sum(0)
+            share = torch.softmax(self._routes(theta, rows) - self.tau * loss, 1)
+            share = share * self._weight[:, None, rows]
             total += (share * loss).sum(-1)
             count += share.sum(-1)
         return total / count
@@ -190,26 +159,26 @@ class SoftGates(Batched, Problem):
 
     @cached_property
     def _layout(self) -> _Layout:
-        count, n_leaves, q = partial(torch.arange, device=self._weight.device), self.n_leaves, len(self.own)
+        count, q = partial(torch.arange, device=self._weight.device), len(self.own)
         sizes, p = [len(each.family.shape_names) for each in self.hazards], self.hazards[0].width
-        of_gates = count(self.of_gates.stop)[self.of_gates]
-        n_linear, n_shapes = len(sizes) * n_leaves, sum(sizes) * n_leaves
-        latents = [0, *accumulate([len(sizes), n_linear, n_shapes, self.n_gates])]
-        places = [0, *accumulate([len(sizes) * p, n_linear * (1 + q), n_shapes, len(of_gates)])]
+        of_gate = count(self.of_gate.stop)[self.of_gate]
+        n_linear, n_shapes = len(sizes) * LEAVES, sum(sizes) * LEAVES
+        latents = [0, *accumulate([len(sizes), n_linear, n_shapes, int(self.z is not None)])]
+        places = [0, *accumulate([len(sizes) * p, n_linear * (1 + q), n_shapes, len(of_gate)])]
         common, linear, deviations, constants = [], [], [], []
         for m, part in zip(sizes, self.of_causes, strict=True):
             own = part.start + count(part.stop - part.start)
-            slopes, level, of_leaf, shapes = own.split([p, n_leaves, n_leaves * q, m * (1 + n_leaves)])
-            shapes = shapes.view(m, 1 + n_leaves)
+            slopes, level, of_leaf, shapes = own.split([p, LEAVES, LEAVES * q, m * (1 + LEAVES)])
+            shapes = shapes.view(m, 1 + LEAVES)
             common.append(slopes)
-            linear.append(torch.cat([level[:, None], of_leaf.view(n_leaves, q)], 1).flatten())
+            linear.append(torch.cat([level[:, None], of_leaf.view(LEAVES, q)], 1).flatten())
             deviations.append(shapes[:, 1:].flatten())
-            constants.append(shapes[:, 0].repeat_interleave(n_leaves))
-        order, of_shapes = torch.cat([*common, *linear, *deviations, of_gates]), slice(*places[2:4])
+            constants.append(shapes[:, 0].repeat_interleave(LEAVES))
+        order, of_shapes = torch.cat([*common, *linear, *deviations, of_gate]), slice(*places[2:4])
         spread = torch.zeros(self.n_coefficients, len(order)).to(self._weight)
         spread[order, count(len(order))] = 1.0
         spread[torch.cat(constants), count(len(order))[of_shapes]] = 1.0
-        leaf = count(n_leaves).repeat(len(sizes) + sum(sizes))
+        leaf = count(LEAVES).repeat(len(sizes) + sum(sizes))
         kinds, parts = (tuple(slice(*pair) for pair in pairwise(ends)) for ends in (latents, places))
         return _Layout(kinds, parts, order, spread, leaf, (leaf[:, None] == leaf).double()[..., None])
 
@@ -238,38 +207,31 @@ class SoftGates(Batched, Problem):
 
     @cached_property
     def _gate_features(self) -> Tensor:
-        """A one and the features of gates, (K, n, 1 + Q); none where probabilities are given."""
+        """A one and the features of the gate, (K, n, 1 + Q); none where probabilities are given."""
         if self.z is None:
             return self._features[..., :0]
         return torch.nn.functional.pad(self.z, (1, 0), value=1.0)
 
     def _latents(self, number: int, theta: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
         """Linear predictors (K, L, n) and shapes (K, L, 1, m) of a cause."""
-        each, n_leaves = self.hazards[number], self.n_leaves
-        part, p, q = theta[:, self.of_causes[number]], each.width, len(self.own)
-        end = p + n_leaves * (1 + q)
+        each, part = self.hazards[number], theta[:, self.of_causes[number]]
+        p, q = each.width, len(self.own)
+        end = p + LEAVES * (1 + q)
         common = torch.matmul(self._features[:, rows], part[:, :p, None]).mT
         if each.offset is not None:
             common = common + each.offset[:, None, rows]
-        level, slope = part[:, p : p + n_leaves], part[:, p + n_leaves : end].unflatten(1, (n_leaves, q))
+        level, slope = part[:, p : p + LEAVES], part[:, p + LEAVES : end].unflatten(1, (LEAVES, q))
         own = torch.cat([level[..., None], slope], -1)
         linear = common + torch.matmul(own, self._own_features[:, rows].mT)
-        shapes = part[:, end:].unflatten(1, (len(each.family.shape_names), 1 + n_leaves))
+        shapes = part[:, end:].unflatten(1, (len(each.family.shape_names), 1 + LEAVES))
         return linear, (shapes[..., :1] + shapes[..., 1:]).mT[:, :, None]
 
-    def _routes(self, theta: Tensor, rows: slice) -> _Routes:
+    def _routes(self, theta: Tensor, rows: slice) -> Tensor:
+        """Log probabilities of the leaves, (K, L, n)."""
         if self.log_probability is not None:
-            given = self.log_probability[..., rows]
-            none = given.new_zeros(len(given), 0, given.shape[-1])
-            return _Routes(given, none[:, None].expand(-1, self.n_leaves, -1, -1), none)
-        gates = theta[:, self.of_gates].unflatten(1, (self.n_gates, -1))
-        logits = torch.matmul(gates, self._gate_features[:, rows].mT)
-        left, right = logsigmoid(logits), logsigmoid(-logits)
-        turns_left, turns_right = self.signs.clamp(min=0), (-self.signs).clamp(min=0)
-        log_probability = torch.matmul(turns_left, left) + torch.matmul(turns_right, right)
-        p_left, p_right = left.exp(), right.exp()
-        slope = turns_left[..., None] * p_right[:, None] - turns_right[..., None] * p_left[:, None]
-        return _Routes(log_probability, slope, p_left * p_right)
+            return self.log_probability[..., rows]
+        logit = torch.matmul(theta[:, None, self.of_gate], self._gate_features[:, rows].mT)
+        return torch.cat([logsigmoid(logit), logsigmoid(-logit)], 1)
 
     def _losses(self, number: int, theta: Tensor, rows: slice) -> _Losses:
         latents = self._latents(number, theta, rows)
@@ -283,7 +245,7 @@ class SoftGates(Batched, Problem):
     # ------------------------------------------------------------------ sums over rows
 
     def _of_latents(
-        self, leaves: Sequence[_Losses], routes: _Routes, share: Tensor, weight: Tensor
+        self, leaves: Sequence[_Losses], log_probability: Tensor, share: Tensor, weight: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Weighted first (K, T, n) and second derivatives (K, T, T, n) by the latents of :class:`_Layout`."""
         # With responsibilities R_l, first derivatives u of the losses and a of the log probabilities, the
@@ -300,37 +262,35 @@ class SoftGates(Batched, Problem):
         among = second[:, :n_own, :n_own]
         torch.addcmul(shared[:, None], layout.same_leaf, own[:, None], value=-1, out=among)
         among.mul_(tau * weighted[:, :, None])
-        n_before, of_leaves = n_causes, torch.arange(self.n_leaves, device=own.device)
+        n_before, of_leaves = n_causes, torch.arange(LEAVES, device=own.device)
         for number, each in enumerate(leaves):
             for pair, part in each.second.items():
                 # Numbers of the latents: the linear predictor of each leaf, parameter 0, or a shape.
-                s, t = (self.n_leaves * (n_before + p - 1 if p else number) + of_leaves for p in pair)
+                s, t = (LEAVES * (n_before + p - 1 if p else number) + of_leaves for p in pair)
                 among[:, s, t] += part * counted
                 if pair[0] != pair[1]:
                     among[:, t, s] += part * counted
             n_before += each.first.shape[1] - 1
-        slopes = share[:, :, None] * routes.slope
-        mean = slopes.sum(1)  # (K, B, n)
-        if self.n_gates:
-            cross = weighted[:, :, None] * (routes.slope[:, layout.leaf] - mean[:, None])
-            second[:, :n_own, n_own:] = cross
-            moments = (slopes[:, :, :, None] * routes.slope[:, :, None]).sum(1)
-            between = mean[:, :, None] * mean[:, None] - moments
-            passed = torch.matmul(self.signs.abs().mT, share) * routes.curvature
-            between.diagonal(dim1=1, dim2=2).add_(passed.transpose(1, 2))
-            second[:, n_own:, n_own:] = between * (weight[:, None, None] / tau)
-        by_cause = n_causes, self.n_leaves
+        n_linear, by_cause = n_causes * LEAVES, (n_causes, LEAVES)
+        first = [weighted[:, :n_linear].unflatten(1, by_cause).sum(2), weighted]
+        if self.z is not None:
+            left, right = log_probability.exp().unbind(1)
+            slope = torch.stack([right, -left], 1)
+            mean = (share * slope).sum(1)  # (K, n)
+            second[:, :n_own, n_own] = weighted * (slope[:, layout.leaf] - mean[:, None])
+            moments = (share * slope * slope).sum(1)
+            between = mean * mean - moments + share.sum(1) * (left * right)
+            second[:, n_own, n_own] = between * (weight / tau)
+            first.append((mean * (-weight / tau))[:, None])
         linear = whole[:, layout.latents[1], n_causes:].unflatten(1, by_cause).sum(2)
         whole[:, :n_causes, n_causes:] = linear
-        n_linear = n_causes * self.n_leaves
         whole[:, :n_causes, :n_causes] = linear[:, :, :n_linear].unflatten(2, by_cause).sum(3)
-        of_causes = weighted[:, :n_linear].unflatten(1, by_cause).sum(2)
-        return torch.cat([of_causes, weighted, mean * (-weight[:, None] / tau)], 1), whole
+        return torch.cat(first, 1), whole
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """Latents of rows: predictors of causes (sums over leaves), of leaves, deviations of shapes, logits."""
+    """Latents of rows: predictors of causes (sums over leaves), of leaves, deviations of shapes, logit."""
 
     latents: tuple[slice, ...]  # of each kind
     places: tuple[slice, ...]  # of the coefficients of each kind
