@@ -3,8 +3,6 @@
 import pydoc
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -86,59 +84,6 @@ def test_pages_are_short_listed_and_two_clicks_from_the_index() -> None:
     names = {page.relative_to(ROOT / "docs").with_suffix("").as_posix() for page in DOCS}
     assert names - {"index"} == listed
     assert not names & {"search", "genindex", "modindex"}  # Sphinx writes pages of these names over ours
-
-
-PAGE = """# Page
-
-```bash
-# not a heading
-echo from the shell
-```
-
-```python
->>> x = [1,
-...      2]
->>> sum(x)
-3
->>> print("a\\nb")
-a
-b
-
-```
-"""
-
-
-@pytest.mark.nightly
-def test_a_page_is_typed_and_says_where_it_stops(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    for old, new, code, last in (
-        ("sum(x)", "sum(y)", 1, "STOPPED: an example failed: sum(y)"),
-        ("echo from", "false; echo from", 1, "STOPPED: exit code 1 of: "),
-        ("x", "x", 0, "complete: 3 examples and 1 commands in"),
-    ):
-        page.write_text(PAGE.replace(old, new))
-        command = [sys.executable, str(ROOT / "scripts" / "type_page.py"), str(page)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-        assert done.returncode == code, done.stdout + done.stderr
-        assert last in done.stdout
-    shown = [done.stdout.index(part) for part in ("## Page", "from the shell\n", "3\n")]
-    assert shown == sorted(shown)
-    assert ">>> x = [1,\n...      2]\n>>> sum(x)\n3\n" in done.stdout
-    assert "not a heading" not in done.stdout.split("$ ")[0]
-
-
-@pytest.mark.nightly
-def test_a_file_that_registers_a_family_is_a_command_that_trains_it(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "extending.md").read_text()
-    family = page[page.index(">>> import torch") : page.index(">>> data")]
-    (command,) = re.findall(r"`sstorch (.*makeham.*)`", page)
-    (tmp_path / "makeham.py").write_text(re.sub(r"^(>>>|\.\.\.) ?", "", family, flags=re.M))
-    words = "dataset=gbsg2 model=regression cv.n_folds=2 cv.peers=false logger=none hydra.run.dir=run"
-    program = "from sstorch.commands import sstorch; sstorch()"
-    run = [sys.executable, "-c", program, *shlex.split(command), *words.split()]
-    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "leaf='makeham'" in done.stdout
 
 
 # ---------------------------------------------------------------------- terms of the field

@@ -1,4 +1,4 @@
-"""The contract of every metric: other orders and units, scales of weights, counts, rows cut in two."""
+"""The contract of every metric: orders, units, scales of weights, counts, rows cut in two, one cause."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,18 +28,19 @@ from sstorch.metrics.incidence import aalen_johansen_error
 from sstorch.metrics.measures import MEASURES
 from sstorch.metrics.registry import names_of
 
-Rows = pd.DataFrame
-UNIT, GRID, T = 365.25, np.arange(1.0, 26.0), 9.0
+Array, Rows = np.ndarray, pd.DataFrame
+UNIT, GRID = 365.25, np.arange(1.0, 26.0)
+HORIZON = 8  # its place in the grid
 
 
-def drawn(seed: int = 0, n: int = 70) -> Rows:
+def drawn(n: int = 70) -> Rows:
     """Whole times, so that events, censorings and entries tie; the last is no event."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     risk = rng.normal(size=n).round(1)
-    time = np.ceil(8 * rng.exponential(np.exp(-0.7 * risk))).clip(max=25)
+    time = np.ceil(8 * rng.exponential(np.exp(-0.7 * risk))).clip(max=GRID[-1])
     table = {
         "time": time,
-        "code": np.where(time < 25, rng.integers(0, 3, n), 0),
+        "code": np.where(time < GRID[-1], rng.integers(0, 3, n), 0),
         "entry": np.floor(time * rng.choice([0, 0, 0.3, 0.8], n)),
         "risk": risk,
         "group": rng.integers(0, 3, n),
@@ -66,153 +67,142 @@ CHANGES: dict[str, Callable[[Rows], Rows]] = {
 }
 
 
-def outcome(rows: Rows, kind: str = "") -> Surv:
-    """One event, or with "causes" two, with "entry" and, with "plain", without weights."""
-    given = {"entry": rows["entry"].to_numpy(), "id": rows.get("id")} if "entry" in kind else {}
-    given |= {} if "plain" in kind else {"weight": rows["weight"].to_numpy()}
-    code = rows["code"].to_numpy()
-    if "causes" in kind:
-        return Surv(rows["time"].to_numpy(), code, causes=("a", "b"), **given)
-    return Surv(rows["time"].to_numpy(), code > 0, **given)
+def outcome(rows: Rows, kind: str) -> Surv:
+    """One event or, with "causes", two; with "entry"; with "plain" without weights."""
+    time, code, entry, weight = rows[["time", "code", "entry", "weight"]].to_numpy().T
+    given = {"entry": entry, "id": rows.get("id")} if "entry" in kind else {}
+    given |= {"causes": ("a", "b")} if "causes" in kind else {}
+    code = code.astype(int) if "causes" in kind else code > 0
+    return Surv(time, code, weight=None if "plain" in kind else weight, **given)
 
 
-def survival(rows: Rows, times: Any) -> np.ndarray:
-    return np.exp(-np.outer(np.exp(0.7 * rows["risk"].to_numpy()) / 8, times))
+class Model:
+    """Curves of rows at times in the unit of a grid."""
+
+    def __init__(self, grid: Array) -> None:
+        self.rate = 1 / 8 / grid[0]
+
+    def predict_survival_function(self, X: Rows, times: Any) -> Array:
+        return np.exp(-np.outer(np.exp(0.7 * X["risk"].to_numpy()) * self.rate, times))
+
+    def predict_cumulative_incidence(self, X: Rows, times: Any) -> Array:
+        curves = self.predict_survival_function(X, times)
+        return np.stack([0.6 * (1 - curves), 0.3 * (1 - curves**2)], axis=1)
 
 
-Metric = Callable[[Rows, float], Any]  # of rows and of the units of the grid in one of theirs
+def curves(rows: Rows, grid: Array) -> Array:
+    return Model(grid).predict_survival_function(rows, grid)
 
 
-def of_horizon(kind: str, name: str, limits: bool = False) -> Metric:
-    def found(rows: Rows, unit: float) -> Any:
-        cause = 2 if "causes" in kind else None
-        given = HorizonRows.of(outcome(rows, kind), survival(rows, [T])[:, 0], T / unit, cause=cause)
+Metric = Callable[[Surv, Rows, Array], Any]  # of an outcome, its rows and the grid
+
+
+def of_model(*names: str) -> Metric:
+    return lambda y, rows, grid: evaluate(Model(grid), (rows, y), (rows, y), metrics=names or None)["value"]
+
+
+def of_incidences(y: Surv, rows: Rows, grid: Array) -> Any:
+    given = Model(grid).predict_cumulative_incidence(rows, grid[2:12:3]), grid[2:12:3]
+    return evaluate(given, (None, y), (None, y))["value"]
+
+
+def pairs(*ties: str) -> Metric:
+    return lambda y, rows, grid: [
+        concordance_harrell(y, *given, tied_time=tied)
+        for given in ((curves(rows, grid), grid), (rows["risk"],))
+        for tied in ties
+    ]
+
+
+def at_horizon(name: str, limits: bool = False) -> Metric:
+    def found(y: Surv, rows: Rows, grid: Array) -> Any:
+        cause = None if y.causes is None else 2
+        given = HorizonRows.of(y, curves(rows, grid)[:, HORIZON], grid[HORIZON], cause=cause)
         return measure(given, name) if limits else MEASURES[name].of(given)
 
     return found
 
 
-class Model:
-    """Exponential times in a unit."""
-
-    def __init__(self, unit: float) -> None:
-        self.unit = unit
-
-    def predict_survival_function(self, X: Rows, times: Any) -> np.ndarray:
-        return survival(X, np.asarray(times) * self.unit)
-
-    def predict_cumulative_incidence(self, X: Rows, times: Any) -> np.ndarray:
-        curves = self.predict_survival_function(X, times)
-        return np.stack([0.6 * (1 - curves), 0.3 * (1 - curves**2)], axis=1)
-
-
-def scores(kind: str, *names: str) -> Metric:
-    def found(rows: Rows, unit: float) -> Any:
-        y = rows, outcome(rows, kind)
-        return evaluate(Model(unit), y, y, metrics=names or None)["value"]
-
-    return found
-
-
-def of_curves(rows: Rows, unit: float) -> Any:
-    y, curves = outcome(rows, "causes"), Model(1.0).predict_cumulative_incidence(rows, GRID[2:12:3])
-    return evaluate((curves, GRID[2:12:3] / unit), (None, y), (None, y))["value"]
-
-
-def pairs(kind: str, *ties: str) -> Metric:
-    def found(rows: Rows, unit: float) -> Any:
-        y = outcome(rows, kind)
-        given = [(y, survival(rows, GRID), GRID / unit), (y, rows["risk"])]
-        return [concordance_harrell(*each, tied_time=tied) for each in given for tied in ties]
-
-    return found
-
-
-def of_groups(test: Any, kind: str, **options: str) -> Metric:
-    return lambda rows, unit: test(
-        outcome(rows, kind), rows["group"], **{name: rows[column] for name, column in options.items()}
-    )
-
-
-def by_group(rows: Rows, unit: float) -> Any:
-    y = outcome(rows, "entry plain")
-    found = group_scores(y, survival(rows, GRID), GRID / unit, rows["group"], tau=T / unit, n_groups=3)
-    return found["c_harrell"]
-
-
 OF_HORIZON = [
     (name, kind)
     for name, known in MEASURES.items()
-    for kind in ("one", "causes")
+    for kind in ("", "causes")
     if known.defined_for(kind == "causes") and name not in ("e50", "e90", "e_max")  # as "ici"
 ]
 NO_WEIGHTS = ("d_calibration_p", "ici_pseudo")
 OF_EVENTS = [name for name in names_of("event") if name not in (*NO_WEIGHTS, "negative_log_likelihood")]
-# Whole weights are repeated rows.
-VALUES: dict[str, Metric] = {
-    "evaluate": scores("", *OF_EVENTS, "ibs_graf_own"),
-    "curves of causes": of_curves,
-    "evaluate entry": scores("entry", "c_harrell"),
-    "concordance": pairs("", "exclude", "censored_later"),
-    "concordance entry": pairs("entry", "exclude", "censored_later"),
-    "concordance of groups entry": lambda rows, unit: concordance_of_groups(
-        outcome(rows, "entry"), rows["group"], train=(outcome(rows, "entry"), rows["group"])
+LATE = "entry causes"
+# By name: kind of outcome, metric. Whole weights are repeated rows.
+VALUES: dict[str, tuple[str, Metric]] = {
+    "evaluate": ("", of_model(*OF_EVENTS, "ibs_graf_own")),
+    "evaluate late": ("entry", of_model("c_harrell")),
+    "incidences": ("causes", of_incidences),
+    "concordance": ("", pairs("exclude", "censored_later")),
+    "concordance late": ("entry", pairs("exclude", "censored_later")),
+    "groups": ("entry", lambda y, rows, _: concordance_of_groups(y, rows["group"], train=(y, rows["group"]))),
+    "survival": ("entry", lambda y, _, grid: KaplanMeier.fit(y).at(grid)),
+    "censoring": ("entry", lambda y, _, grid: censoring_distribution(y).at(grid)),
+    "censoring at risk": (
+        "entry",
+        lambda y, _, grid: censoring_distribution(y, tied_events="at_risk").at(grid),
     ),
-    "survival entry": lambda rows, unit: KaplanMeier.fit(outcome(rows, "entry")).at(GRID / unit),
-    "censoring entry": lambda rows, unit: [
-        censoring_distribution(outcome(rows, "entry"), tied_events=ties).at(GRID / unit)
-        for ties in ("removed", "at_risk")
-    ],
-    "incidence entry": lambda rows, unit: aalen_johansen(outcome(rows, "entry causes"), GRID / unit),
-    "follow-up entry": lambda rows, unit: median_follow_up(outcome(rows, "entry")).value * unit,
-    "net benefit": lambda rows, unit: net_benefit(
-        outcome(rows), survival(rows, [T])[:, 0], t=T / unit, thresholds=[0.2, 0.5]
-    )["net_benefit"],
-} | {f"{name} {kind}": of_horizon(kind, name) for name, kind in OF_HORIZON if name != "ici"}
-# Copies of a row are tied, as rows of one subject in limits and tests they are not.
-OF_SUBJECTS: dict[str, Metric] = {
-    "concordance ties entry": pairs("entry", "all"),
-    "evaluate causes": scores("causes"),  # at quantiles of the times of rows
-    "evaluate ties": scores("", "c_harrell_ties"),
-    "limits entry": lambda rows, unit: KaplanMeier.fit(outcome(rows, "entry")).limits(GRID / unit),
-    "quantile entry": lambda rows, unit: (
-        np.array(KaplanMeier.fit(outcome(rows, "entry")).quantile(0.3)) * unit
+    "incidence": (LATE, lambda y, _, grid: aalen_johansen(y, grid)),
+    "follow-up": ("entry", lambda y, _, grid: median_follow_up(y).value / grid[0]),
+    "net benefit": (
+        "",
+        lambda y, rows, grid: net_benefit(
+            y, curves(rows, grid)[:, HORIZON], t=grid[HORIZON], thresholds=[0.2, 0.5]
+        )["net_benefit"],
     ),
-    "error entry": lambda rows, unit: aalen_johansen_error(outcome(rows, "entry causes"), GRID / unit),
-    "logrank entry": of_groups(logrank_test, "entry"),
-    "logrank strata entry": of_groups(logrank_test, "entry", strata="stratum"),
-    "gray entry": of_groups(gray_test, "entry causes"),
-    "gray strata entry": of_groups(gray_test, "entry causes", strata="stratum"),
+} | {f"{name} {kind}": (kind, at_horizon(name)) for name, kind in OF_HORIZON if name != "ici"}
+# Copies of a row tie, and are subjects of their own in limits and tests.
+OF_SUBJECTS: dict[str, tuple[str, Metric]] = {
+    "concordance ties": ("entry", pairs("all")),
+    "evaluate ties": ("", of_model("c_harrell_ties")),
+    "evaluate causes": ("causes", of_model()),  # at quantiles of the times of rows
+    "limits": ("entry", lambda y, _, grid: KaplanMeier.fit(y).limits(grid)),
+    "quantile": ("entry", lambda y, _, grid: np.array(KaplanMeier.fit(y).quantile(0.3)) / grid[0]),
+    "error": (LATE, lambda y, _, grid: aalen_johansen_error(y, grid)),
+    "logrank": ("entry", lambda y, rows, _: logrank_test(y, rows["group"])),
+    "logrank strata": ("entry", lambda y, rows, _: logrank_test(y, rows["group"], strata=rows["stratum"])),
+    "gray": (LATE, lambda y, rows, _: gray_test(y, rows["group"])),
+    "gray strata": (LATE, lambda y, rows, _: gray_test(y, rows["group"], strata=rows["stratum"])),
 } | {
-    f"{name} {kind} limits": of_horizon(kind, name, True) for name, kind in OF_HORIZON if name != "c_wolbers"
+    f"limits {name} {kind}": (kind, at_horizon(name, limits=True))
+    for name, kind in OF_HORIZON
+    if name != "c_wolbers"
 }
-PLAIN: dict[str, Metric] = {
-    "evaluate plain": scores("plain", *NO_WEIGHTS),
-    "d_calibration": lambda rows, unit: (
-        d_calibration(outcome(rows, "plain"), survival(rows, GRID), GRID / unit).p_value
+PLAIN: dict[str, tuple[str, Metric]] = {
+    "evaluate plain": ("plain", of_model(*NO_WEIGHTS)),
+    "d_calibration": ("plain", lambda y, rows, grid: d_calibration(y, curves(rows, grid), grid).p_value),
+    "scores of groups": (
+        "entry plain",
+        lambda y, rows, grid: group_scores(
+            y, curves(rows, grid), grid, rows["group"], tau=grid[HORIZON], n_groups=3
+        )["c_harrell"],
     ),
-    "scores of groups entry": by_group,
 }
 CELLS = [
-    pytest.param(metric, change, id=f"{name}-{change}")
+    pytest.param(kind, metric, change, id=f"{name}-{change}")
     for table, without in ((VALUES, ()), (OF_SUBJECTS, ("counts",)), (PLAIN, ("counts", "scale", "zero")))
-    for name, metric in table.items()
+    for name, (kind, metric) in table.items()
     for change in CHANGES
-    if change not in without and (change != "cut" or "entry" in name)
+    if change not in without and (change != "cut" or "entry" in kind)
 ]
 
 
-@pytest.mark.parametrize(("metric", "change"), CELLS)
-def test_equal_rows_have_equal_metrics(metric: Metric, change: str) -> None:
+@pytest.mark.parametrize(("kind", "metric", "change"), CELLS)
+def test_equal_rows_have_equal_metrics(kind: str, metric: Metric, change: str) -> None:
     rows = drawn()
-    found = metric(CHANGES[change](rows), UNIT if change == "unit" else 1.0)
-    np.testing.assert_allclose(found, metric(rows, 1.0), rtol=1e-9, atol=1e-12)
+    changed, grid = CHANGES[change](rows), GRID / UNIT if change == "unit" else GRID
+    found = metric(outcome(changed, kind), changed, grid)
+    np.testing.assert_allclose(found, metric(outcome(rows, kind), rows, GRID), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", [name for name, known in MEASURES.items() if known.events == "both"])
 def test_one_event_is_the_only_cause(name: str) -> None:
     rows = drawn()
-    y, predicted = outcome(rows), survival(rows, [T])[:, 0]
+    y, predicted = outcome(rows, ""), curves(rows, GRID)[:, HORIZON]
     only = Surv(y.time, y.event.astype(int), weight=y.weight, causes=("a",))
-    found, expected = (measure(HorizonRows.of(each, predicted, T), name) for each in (only, y))
+    found, expected = (measure(HorizonRows.of(each, predicted, GRID[HORIZON]), name) for each in (only, y))
     np.testing.assert_array_equal(found, expected)

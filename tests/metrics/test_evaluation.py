@@ -214,6 +214,8 @@ class RowsAlone:
 
 
 NAMES = {"metrics": ["c_harrell"]}
+FRAME, TARGET = pd.DataFrame(X, columns=["rate"]), pd.DataFrame({"time": TIME, "event": EVENT})
+TURNED = pd.DataFrame(Exponential().predict_survival_function(X, [5.0, 20.0]))[::-1], [5.0, 20.0]
 FALSE = ([3.0, 4.0], [0, 0])
 TIMES_OF_CAUSES = np.array([5.0, 20.0])
 INCIDENCE = CauseRates().predict_cumulative_incidence(RATES, TIMES_OF_CAUSES)
@@ -235,6 +237,8 @@ EMPTY, WEIGHTED = (X[:0], Surv(TIME, EVENT)[:0]), (X, Surv(TIME, EVENT, weight=1
         (DataError, "^c_harrell: no comparable pair", (Exponential(), TRAIN, (X[:2], FALSE)), NAMES),
         (DataError, "^cd_auc: .*cases", (Exponential(), TRAIN, (X[:2], FALSE)), {"metrics": ["cd_auc"]}),
         (DataError, "y has weights, and", (Rates(), TRAIN, WEIGHTED), {"metrics": ["ici_pseudo"]}),
+        (DataError, "X and y: the same row labels", (CurvesOnly(), TRAIN, (FRAME, TARGET[::-1])), {}),
+        (DataError, "survival: the same row labels", (TURNED, TRAIN, (FRAME, TARGET)), NAMES),
         (DataError, "leave it out", ((WITH_SURVIVAL, TIMES_OF_CAUSES), *OF_CAUSES), {}),
         (DataError, "1 - incidence of relapse", ((INCIDENCE[..., ::-1], TIMES_OF_CAUSES), *OF_CAUSES), {}),
         (DataError, "train: y has no causes", (CauseRates(), TEST, OF_CAUSES[1]), {}),
@@ -246,17 +250,6 @@ EMPTY, WEIGHTED = (X[:0], Surv(TIME, EVENT)[:0]), (X, Surv(TIME, EVENT, weight=1
 def test_wrong_arguments_raise(error, words, arguments, options):
     with pytest.raises(error, match=words):
         evaluate(*arguments, **options)
-
-
-def test_labels_in_another_order_raise():
-    frame, target = pd.DataFrame(X, columns=["rate"]), pd.DataFrame({"time": TIME, "event": EVENT})
-    with pytest.raises(DataError, match="X and y: the same row labels"):
-        evaluate(CurvesOnly(), TRAIN, (frame, target.iloc[::-1]))
-    grid = np.unique(TIME)
-    curves = pd.DataFrame(Exponential().predict_survival_function(X, grid), columns=grid)
-    rows = (frame, (target["time"], target["event"]))
-    with pytest.raises(DataError, match="survival: the same row labels"):
-        evaluate((curves[::-1], grid), TRAIN, rows, metrics=["c_harrell"])
 
 
 def test_equal_names_of_evaluate_and_validate_are_equal_numbers_on_tied_rows():

@@ -78,17 +78,6 @@ def test_curves_of_leaves_equal_lifelines(gbsg2: SurvivalData, kind: str) -> Non
         np.testing.assert_allclose(hazard[rows], np.tile(other, (rows.sum(), 1)), rtol=1e-10)
 
 
-def test_brier_score_of_the_predictions_is_the_loss(small_data: SurvivalData) -> None:
-    y = (small_data.time, small_data.event)
-    tree = OptimalSurvivalTree(max_depth=2, objective="integrated_brier", min_leaf=15)
-    tree.fit(small_data.frame, y)
-    grid = np.unique(small_data.time)
-    curves = np.asarray(tree.predict_survival_function(small_data.frame, grid))
-    score = metrics.integrated_brier_score(y, curves, grid, train=y, convention="osst")
-    assert IntegratedBrier(*y).loss(tree.apply(small_data.frame)) == pytest.approx(tree.loss_, rel=1e-9)
-    assert score == pytest.approx(tree.loss_, rel=1e-9)
-
-
 def test_buckets_coarsen_the_search_only(gbsg2: SurvivalData) -> None:
     y = (gbsg2.time, gbsg2.event)
     tree = OptimalSurvivalTree(1, objective="integrated_brier", search=Search(n_buckets=20))
