@@ -10,7 +10,6 @@ import time
 import warnings
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -42,23 +41,10 @@ SMALL = [
 
 
 @pytest.fixture(scope="module")
-def options(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def options(cohort: Path) -> list[str]:
     """A small study of a file."""
-    draws = np.random.default_rng(7)
-    x = draws.normal(size=(120, 3))
-    frame = pd.DataFrame(x, columns=list("abc")).assign(
-        days=draws.exponential(np.exp(-x[:, 0])) + 0.01, died=(draws.random(120) < 0.6).astype(int)
-    )
-    file = tmp_path_factory.mktemp("data") / "cohort.csv"
-    frame.to_csv(file, index=False)
-    return [
-        "experiment=own",
-        "dataset=csv",
-        f"dataset.path={file}",
-        "dataset.time=days",
-        "dataset.event=died",
-        *SMALL,
-    ]
+    source = f"dataset=csv dataset.path={cohort} dataset.time=days dataset.event=died"
+    return ["experiment=own", *source.split(), *SMALL]
 
 
 @pytest.fixture(scope="module")
@@ -116,12 +102,12 @@ def test_a_study_killed_three_times_ends_with_the_same_table(
         ("study.only=[coks]", "no model 'coks' in"),
         ("study.datasets=[gbsg3]", "no data set 'gbsg3'"),
         ("study.datasets=[gbsg2]", "dataset=csv dataset.path="),
-        ("dataset.sensitive=a", "leave dataset.sensitive out"),
+        ("dataset.sensitive=ward", "leave dataset.sensitive out"),
         ("study.folder=FILE", "Not a directory"),
         ("++study.models.po.penalties.fairness=l2_relaxed", "studies have no sensitive groups"),
         (
             "++study.models.exp.columns={_target_: sstorch.Columns, numeric: {x: spline}}",
-            "exp: numeric names 'x'; the columns are 'a', 'b', 'c'",
+            "exp: numeric names 'x'; the columns are 'age', 'shock', 'ward'",
         ),
     ],
 )

@@ -1,6 +1,7 @@
 """Studies: planned before any work, the same however and wherever they are carried out."""
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -27,17 +28,8 @@ SHARED = {"depth": 1, "trainer": "joint", "n_starts": 2, "gate_ridge": 1e-4}
 
 
 @pytest.fixture
-def cohort(tmp_path: Path) -> DatasetConfig:
-    """A file of 150 rows with a category and missing values."""
-    draws = np.random.default_rng(5)
-    x = draws.normal(size=(150, 2))
-    time = draws.exponential(np.exp(-x[:, 0])).round(2) + 0.01
-    frame = pd.DataFrame(x, columns=["a", "b"]).assign(
-        c=draws.choice(["u", "v", None], 150), days=time, died=draws.random(150) < 0.7
-    )
-    frame.loc[::11, "b"] = np.nan
-    frame.to_csv(tmp_path / "cohort.csv", index=False)
-    return DatasetConfig("csv", str(tmp_path / "cohort.csv"), time="days", event="died")
+def source(cohort: Path, tmp_path: Path) -> DatasetConfig:
+    return DatasetConfig("csv", shutil.copy(cohort, tmp_path), time="days", event="died")
 
 
 def baseline_models(entries: dict, seed: int) -> list[StudyModel]:
@@ -50,16 +42,16 @@ def _models() -> list:
     return soft_tree_models(SHARED, TREES) + baseline_models({"kaplan_meier": {}}, seed=0)
 
 
-def _run(cohort: DatasetConfig, folder: Path, n_jobs: int = 1) -> list[Outcome]:
+def _run(source: DatasetConfig, folder: Path, n_jobs: int = 1) -> list[Outcome]:
     store, told = ResultStore(folder), []
-    tasks = plan([cohort], _models(), 3, 0, store)
+    tasks = plan([source], _models(), 3, 0, store)
     assert run(tasks, store, ["cpu"] * n_jobs, told.append) == []
     return told
 
 
-def test_a_study_stores_every_score_and_does_nothing_twice(cohort: DatasetConfig, tmp_path: Path) -> None:
+def test_a_study_stores_every_score_and_does_nothing_twice(source: DatasetConfig, tmp_path: Path) -> None:
     folder = tmp_path / "study"
-    told = _run(cohort, folder)
+    told = _run(source, folder)
     assert [str(outcome.task.key) for outcome in told] == [
         "cohort sst_exp of depth 0",
         "cohort sst_exp of depth 1",
@@ -86,33 +78,33 @@ def test_a_study_stores_every_score_and_does_nothing_twice(cohort: DatasetConfig
     assert facts["seconds"]["fit"] > 0
     assert {"sstorch", "torch"} <= set(facts["versions"])
     folds = pd.read_csv(folder / "folds" / "cohort.csv")["fold"]
-    np.testing.assert_array_equal(folds, make_folds(cohort.load(), 3, 0))
-    assert _run(cohort, folder) == []
+    np.testing.assert_array_equal(folds, make_folds(source.load(), 3, 0))
+    assert _run(source, folder) == []
     assert ResultStore(folder).table().equals(table)
 
 
-def test_study_leaves_rows_without_weight_out(cohort: DatasetConfig, tmp_path: Path) -> None:
-    frame, tables = pd.read_csv(cohort.path), []
-    used = np.arange(150) % 4 > 0
+def test_study_leaves_rows_without_weight_out(source: DatasetConfig, tmp_path: Path) -> None:
+    frame, tables = pd.read_csv(source.path), []
+    used = np.arange(160) % 4 > 0
     for name, rows in (("all", frame.assign(w=1.0 * used)), ("some", frame[used].assign(w=1.0))):
-        rows.loc[rows["w"] == 0, "a"] = 1e6
+        rows.loc[rows["w"] == 0, "age"] = 1e6
         rows.to_csv(tmp_path / f"{name}.csv", index=False)
-        source = dataclasses.replace(cohort, path=str(tmp_path / f"{name}.csv"), weight="w")
+        weighted = dataclasses.replace(source, path=str(tmp_path / f"{name}.csv"), weight="w")
         store = ResultStore(tmp_path / name)
         trees = soft_tree_models(SHARED, {"sst_exp": {"leaf": "exponential", "depth": 0}})
-        assert run(plan([source], trees, 2, 0, store), store, ["cpu"], lambda outcome: None) == []
+        assert run(plan([weighted], trees, 2, 0, store), store, ["cpu"], lambda outcome: None) == []
         tables.append(store.table()["value"])
     pd.testing.assert_series_equal(*tables)
     folds = pd.read_csv(tmp_path / "all" / "folds" / "all.csv")
     np.testing.assert_array_equal(folds["row"], np.flatnonzero(used))
 
 
-def test_other_settings_or_data_are_other_tasks(cohort: DatasetConfig, tmp_path: Path) -> None:
+def test_other_settings_or_data_are_other_tasks(source: DatasetConfig, tmp_path: Path) -> None:
     store = ResultStore(tmp_path / "study")
 
     def configs(**changes: object) -> set[str]:
         changed = SHARED | {k: v for k, v in changes.items() if k != "seed"}
-        tasks = plan([cohort], soft_tree_models(changed, TREES), 3, int(str(changes.get("seed", 0))), store)
+        tasks = plan([source], soft_tree_models(changed, TREES), 3, int(str(changes.get("seed", 0))), store)
         return {task.key.config for task in tasks}
 
     before = configs()
@@ -127,14 +119,14 @@ def test_other_settings_or_data_are_other_tasks(cohort: DatasetConfig, tmp_path:
     ):
         assert not configs(**change) & before, change
     assert configs(device="cpu") == before
-    file = Path(str(cohort.path))
-    file.write_text(file.read_text().replace("True", "False", 1))
+    file = Path(str(source.path))
+    file.write_text(file.read_text().replace(",1\n", ",0\n", 1))
     assert not configs() & before
 
 
 @pytest.mark.parametrize("prediction", ["hbp", "mixture"])
-def test_scores_are_those_of_the_metrics_and_of_the_estimator(cohort: DatasetConfig, prediction: str) -> None:
-    data = cohort.load()
+def test_scores_are_those_of_the_metrics_and_of_the_estimator(source: DatasetConfig, prediction: str) -> None:
+    data = source.load()
     folds = make_folds(data, 3, 0)
     train, test = data.subset(folds != 0), data.subset(folds == 0)
     (model,) = soft_tree_models(SHARED | {"prediction": prediction}, {"tree": {"leaf": "weibull"}})
@@ -187,11 +179,11 @@ class Broken(BaseEstimator):
 
 
 def test_a_task_that_fails_lets_the_others_go_on_and_is_tried_again(
-    cohort: DatasetConfig, tmp_path: Path
+    source: DatasetConfig, tmp_path: Path
 ) -> None:
     store, told = ResultStore(tmp_path / "study"), []
     models = [StudyModel("broken", Broken(str(tmp_path / "file"))), *baseline_models({"kaplan_meier": {}}, 0)]
-    tasks = plan([cohort], models, 3, 0, store)
+    tasks = plan([source], models, 3, 0, store)
     (failed,) = run(tasks, store, ["cpu"], told.append)
     assert failed.error == "DataError: the file is not there yet"
     assert "in fit" in failed.traceback
@@ -201,7 +193,7 @@ def test_a_task_that_fails_lets_the_others_go_on_and_is_tried_again(
     assert [outcome.task.key.model for outcome in told] == ["broken", "kaplan_meier", "broken"]
 
 
-def test_invalid_studies_raise_before_any_work(cohort: DatasetConfig, tmp_path: Path) -> None:
+def test_invalid_studies_raise_before_any_work(source: DatasetConfig, tmp_path: Path) -> None:
     store = ResultStore(tmp_path / "study")
     twice = soft_tree_models(SHARED, {"tree": {"depth": [1, 1]}})
     for models, folds, message in (
@@ -210,7 +202,7 @@ def test_invalid_studies_raise_before_any_work(cohort: DatasetConfig, tmp_path: 
         (_models(), 200, "folds"),
     ):
         with pytest.raises((ConfigError, DataError), match=message):
-            plan([cohort], models, folds, 0, store)
+            plan([source], models, folds, 0, store)
     assert not store.path.exists()
 
 

@@ -21,42 +21,32 @@ from sstorch.objective import Sample
 from sstorch.objective.rows import counted_weight
 from sstorch.reading import leaf_table
 from sstorch.validation import group_table
+from tests.causes import simulated
 from tests.histories import halved
 
 
-def _mixed(seed: int, n: int = 240) -> tuple[pd.DataFrame, np.ndarray, np.ndarray, np.ndarray]:
-    """Covariates of three kinds, times, two causes (0 is censored), and integer weights."""
-    rng = np.random.default_rng(seed)
-    frame = pd.DataFrame(
-        {
-            "age": rng.normal(60, 10, n),
-            "z": rng.lognormal(0, 1, n),
-            "g": rng.choice(["a", "b", "c"], n),
-            "s": rng.integers(0, 2, n),
-        }
-    )
-    log_time = -0.03 * (frame["age"] - 60) + 0.8 * (frame["g"] == "b") - 0.4 * frame["s"]
-    time = 365.25 * np.exp(log_time.to_numpy() + 0.6 * np.log(rng.exponential(1, n)))
-    censoring = rng.exponential(700, n)
-    for name in ("age", "g"):
-        frame[name] = frame[name].where(rng.random(n) > 0.15)
-    cause = np.where(time <= censoring, np.where(rng.random(n) < 0.6, 1, 2), 0)
-    return frame, np.minimum(time, censoring), cause, rng.integers(1, 4, n)
+@pytest.fixture(scope="module")
+def causes() -> tuple[pd.DataFrame, Surv, np.ndarray]:
+    """Rows of two causes with missing values, and integer weights."""
+    frame, y = simulated(240)
+    frame.loc[::7, "age"], frame.loc[::9, "grade"] = np.nan, np.nan
+    return frame, y, np.random.default_rng(8).integers(1, 4, 240)
 
 
 @pytest.mark.filterwarnings("ignore:.* repeat others in every column")
-def test_integer_weights_give_the_tree_of_repeated_rows() -> None:
-    frame, time, cause, weight = _mixed(8)
-    again = np.repeat(np.arange(len(time)), weight)
+def test_integer_weights_give_the_tree_of_repeated_rows(
+    causes: tuple[pd.DataFrame, Surv, np.ndarray],
+) -> None:
+    frame, y, weight = causes
+    again = np.repeat(np.arange(len(y)), weight)
     repeated = frame.iloc[again].reset_index(drop=True)
     penalties = GroupPenalties(ridge=1e-3)  # estimated ones depend on the effective sample size
     competing = PrognosticTree(leaf="weibull", penalties=penalties, columns=Columns(numeric="linear"))
     at = [100.0, 365.0, 900.0]
-    y, many = Surv(time, cause, causes="auto"), Surv(time[again], cause[again], causes="auto")
     one = competing.fit(frame, y, sample_weight=weight)
     weighted, groups = one.predict_cumulative_incidence(frame, at), one.apply(frame)
     table = leaf_table(one)
-    other = competing.fit(repeated, many)
+    other = competing.fit(repeated, y[again])
     np.testing.assert_allclose(weighted, other.predict_cumulative_incidence(frame, at), atol=1e-12)
     np.testing.assert_array_equal(groups, other.apply(frame))
     # Without limits: those of sampling weights are wider.
@@ -65,9 +55,11 @@ def test_integer_weights_give_the_tree_of_repeated_rows() -> None:
     np.testing.assert_allclose(table[shown], leaf_table(other)[shown], atol=1e-9)
 
 
-def test_estimated_penalties_count_the_effective_sample_size() -> None:
-    frame, time, cause, weight = _mixed(8)
-    y = Surv(time, cause > 0)
+def test_estimated_penalties_count_the_effective_sample_size(
+    causes: tuple[pd.DataFrame, Surv, np.ndarray],
+) -> None:
+    frame, both, weight = causes
+    y = Surv(both.time, both.event)
     one, other = (
         PrognosticTree().fit(frame, y, sample_weight=w).choice_ for w in (weight, 7 * weight / weight.sum())
     )

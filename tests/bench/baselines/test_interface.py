@@ -13,6 +13,7 @@ from sstorch.bench import make_baseline
 from sstorch.bench.baselines import BASELINES
 from sstorch.bench.baselines.base import Baseline
 from sstorch.exceptions import ConfigError, DataError
+from tests.causes import simulated
 
 # As small as shows what is tested.
 QUICK: dict[str, dict[str, Any]] = {
@@ -152,16 +153,11 @@ def test_constant_features_unknown_names_and_missing_packages_raise(
 
 @pytest.fixture(scope="module")
 def causes() -> SurvivalData:
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(300, 2))
-    first, second = rng.exponential(10 * np.exp(-x[:, 0])), rng.exponential(12 * np.exp(-x[:, 1]))
-    time = np.minimum(np.minimum(first, second), rng.uniform(1, 40, 300))
-    cause = np.select([first <= time, second <= time], [1, 2], 0)
-    return SurvivalData(x, Surv(time, cause, causes={1: "relapse", 2: "death"}))
+    return SurvivalData(*simulated(300))
 
 
 def test_kaplan_meier_of_causes_is_aalen_johansen(causes: SurvivalData) -> None:
-    times, y = np.array([0.0, 2.0, 5.0, 9.0, 40.0]), (causes.time, causes.cause)
+    times, y = np.array([0.0, 200.0, 500.0, 900.0, 3000.0]), (causes.time, causes.cause)
     found = fit(make_baseline("kaplan_meier"), causes).predict_cumulative_incidence(causes.frame, times)
     np.testing.assert_array_equal(found, np.broadcast_to(metrics.aalen_johansen(y, times), (300, 2, 5)))
     with pytest.raises(DataError, match="fitted to competing causes"):
@@ -171,12 +167,12 @@ def test_kaplan_meier_of_causes_is_aalen_johansen(causes: SurvivalData) -> None:
 @pytest.mark.parametrize("name", ["cox_lifelines", "weibull_aft"])
 def test_hazards_of_causes_are_put_together(name: str, causes: SurvivalData) -> None:
     """Incidences rise, sum to at most one, and are less than those that ignore the other cause."""
-    times, y, cox = np.array([0.0, 2.0, 5.0, 9.0, 40.0]), (causes.time, causes.cause), quick(name)
+    times, y, cox = np.array([0.0, 200.0, 500.0, 900.0, 3000.0]), (causes.time, causes.cause), quick(name)
     found = fit(cox, causes).predict_cumulative_incidence(causes.frame, times)
     assert (np.diff(found, axis=2) >= 0).all()
     assert found.sum(axis=1).max() <= 1 + 1e-12
     for k in (1, 2):
-        assert metrics.concordance_wolbers(y, found[:, k - 1, 3], k, tau=9.0) > 0.65
+        assert metrics.concordance_wolbers(y, found[:, k - 1, 3], k, tau=900.0) > 0.65
     alone = fit(cox, causes.of_cause(1)).falling_curves(causes.frame, times)
     assert (found[:, 0] <= 1 - alone + 1e-12).all()
     if name == "weibull_aft":
