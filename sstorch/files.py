@@ -131,7 +131,9 @@ def reading(folder: Path) -> Iterator[None]:
     except FormatError:
         raise
     except (*_ALTERED, SafetensorError) as error:
-        raise FormatError(f"{folder} is incomplete or altered: {error}") from error
+        raise FormatError(
+            f"{folder} is incomplete or altered, or of another version of sstorch: {error}"
+        ) from error
 
 
 def checksum(content: bytes) -> str:

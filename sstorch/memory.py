@@ -5,6 +5,8 @@ problems that are trained together. Results of a requested size, such as curves 
 are not limited. Training that cannot keep the limit, with the memory already in use, raises before it begins.
 Without a limit a block uses at most a quarter of the free memory, and grids of times
 (`sstorch.metrics.grids.thinned`) depend only on rows and times; a limit can make these grids coarser.
+What is free is what Linux reports of the machine: set a limit where a container or job has less, and on other
+systems, which refuse nothing without one.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from sstorch.exceptions import ConfigError
 
 # The environment variable that sets the limit in every process, workers included.
 VARIABLE = "SSTORCH_MEMORY"
-# Without a limit blocks take a quarter of what is free; all of it where the system does not report it.
+# Without a limit blocks take a quarter of what is free, where the system reports it.
 _SHARE, _UNKNOWN = 4, 2**62
 # Bytes of a block for each of its elements: a step of float64 work has about so many arrays of its size.
 _BYTES_PER_ELEMENT = 4 * 8

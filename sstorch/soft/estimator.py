@@ -46,7 +46,7 @@ from sstorch.soft.teacher import Teacher
 from sstorch.soft.texts import TreeTexts, partition
 from sstorch.threads import one_blas_thread
 
-FORMAT_VERSION = 13
+FORMAT_VERSION = 14
 CARD = "MODEL_CARD.md"
 # Parameters that say how to train, not what was trained.
 _NOT_SAVED = ("trainer", "teacher", "random_state", "verbose", "device", "leaf")

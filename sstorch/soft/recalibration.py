@@ -38,8 +38,9 @@ def recalibrated(tree: FittedTree, data: SurvivalData, how: Recalibrate) -> tupl
     before[1] = 1.0
 
     def moved(estimates: Tensor) -> SurvivalDistribution:
-        theta = before.index_copy(0, torch.tensor(free), estimates)
-        linear, shape = theta[0] + theta[1] * given.linear, given.shape + theta[2:]
+        """Curves by common estimates (k,), or by those of each row (n, k)."""
+        theta = before.expand(*estimates.shape[:-1], -1).index_copy(-1, torch.tensor(free), estimates)
+        linear, shape = theta[..., 0] + theta[..., 1] * given.linear, given.shape + theta[..., 2:]
         return SurvivalDistribution(given.family, given.log_weight, linear, shape, given.log_time_scale)
 
     def losses(estimates: Tensor) -> Tensor:
@@ -60,7 +61,8 @@ def recalibrated(tree: FittedTree, data: SurvivalData, how: Recalibrate) -> tupl
     errors: list[float | None] = [None, None]
     if how != "baseline":  # where shapes and intercept can mean the same, they have none
         # The sandwich A^-1 B A^-1 by scores of subjects is right whatever the family.
-        scores = weight[:, None] * torch.autograd.functional.jacobian(losses, estimates)
+        of_rows = estimates.expand(len(data), -1).clone().requires_grad_()
+        (scores,) = torch.autograd.grad((weight * losses(of_rows)).sum(), of_rows)
         inverse = torch.linalg.inv(found.hessian[0]).numpy()
         covariance = inverse @ covariance_of(scores.numpy(), data.subject) @ inverse
         errors[: len(free)] = np.sqrt(np.diag(covariance)).tolist()

@@ -31,7 +31,7 @@ from sstorch.nn.heads import DistributionModule
 from sstorch.soft.settings import coefficient
 from sstorch.threads import threads_for
 
-_FORMAT, _FORMAT_VERSION = "sstorch.torch_survival", 4
+_FORMAT, _FORMAT_VERSION = "sstorch.torch_survival", 5
 _DTYPES = (None, "float32", "float64", torch.float32, torch.float64)
 _REMEDY = "try a smaller lr, scale the inputs, or use dtype='float64'"
 # Parameters that a file holds, and results that it does not.

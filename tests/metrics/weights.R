@@ -1,4 +1,4 @@
-# Inference with sampling weights by R, for test_weights.py:
+# Inference with sampling weights by R, for test_incidence.py and test_groups.py:
 #   Rscript tests/metrics/weights.R > tests/metrics/weights_in_r.json
 # with survival 3.5-3 (Debian 12).
 

@@ -1,4 +1,4 @@
-# Penalties estimated by restricted maximum likelihood (Laplace's approximation) by R, for test_penalties_in_r.py:
+# Penalties estimated by restricted maximum likelihood (Laplace's approximation) by R, for test_evidence.py:
 #   Rscript tests/optim/penalties.R tests/optim          # writes penalties_in_r.csv and penalties_in_r.json
 # with mgcv 1.8-41 (Debian 12).
 #

@@ -8,7 +8,7 @@ import pytest
 import torch
 from sklearn.base import clone
 
-from sstorch import SoftSurvivalTree, Surv, SurvivalData
+from sstorch import SoftSurvivalTree, Surv, SurvivalData, SurvivalRegression
 from sstorch.data import Schema
 from sstorch.data.design_matrix import DesignMatrix
 from sstorch.fitted.tree import FittedTree, Prediction
@@ -98,6 +98,13 @@ def test_curves_in_chunks_are_those_of_the_module(
     np.testing.assert_allclose(tree.curves(x, TIMES, kind), shared, rtol=1e-12)
     np.testing.assert_allclose(tree.curves(x, own_times, kind), separate, rtol=1e-12)
     assert tree.curves(x[:0], TIMES, kind).shape == (0, 3)
+
+
+def test_no_rows_have_no_predictions(small_data: SurvivalData) -> None:
+    """Also where splines are inverted, and at times of each row."""
+    tree, none = SurvivalRegression("spline_ph").fit(small_data.frame, small_data.y), small_data.frame[:0]
+    assert tree.predict_quantile(none).shape == tree.predict_rmst(none, 9.0, after=1.0).shape == (0,)
+    assert tree.predict_survival_function(none, TIMES, after=[]).shape == (0, 3)
 
 
 def test_likelihood_with_entries_and_weights(small_data: SurvivalData) -> None:

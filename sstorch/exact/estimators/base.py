@@ -29,7 +29,7 @@ from sstorch.exact.tree import BinaryTree
 from sstorch.exceptions import ConfigError, warn
 from sstorch.files import read_folder, reading, write_folder
 
-FORMAT_VERSION = 11
+FORMAT_VERSION = 12
 
 
 @dataclass(repr=False)

@@ -12,6 +12,7 @@ References:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
@@ -138,8 +139,8 @@ class Spline(LinkFamily):
 
     def _functions(self, log_time: Tensor) -> list[Tensor]:
         """The functions I_j, then N_j, at log times (*batch_shape, ...), each of that shape."""
-        lead = log_time.shape[: len(self.batch_shape)]
-        y = log_time.reshape(*lead, -1)
+        n_batch = len(self.batch_shape)
+        y = log_time.reshape(*log_time.shape[:n_batch], math.prod(log_time.shape[n_batch:]))
         first, last = self.table[..., :1, 0], self.ends[..., -1:]
         clamped = torch.minimum(torch.maximum(y, first), last)
         # The interval of y is the number of right ends below it; the last one is never passed.
@@ -150,7 +151,7 @@ class Spline(LinkFamily):
         c0, c1, c2, c3 = rows[1:].unflatten(0, (-1, 4)).unbind(1)
         slopes = (3 * c3 * u + 2 * c2) * u + c1
         curves = ((c3 * u + c2) * u + c1) * u + c0 + slopes * beyond
-        of_rows = (-1, *log_time.shape)
+        of_rows = (len(curves), *log_time.shape)
         return [*curves.reshape(of_rows), *slopes.reshape(of_rows)]
 
     def _factors(self, shape: Tensor) -> tuple[Tensor, ...]:
