@@ -52,14 +52,6 @@ def try_lock(path: Path) -> BaseFileLock | None:
     return lock
 
 
-def take_lock(path: Path) -> BaseFileLock:
-    """Take the lock of a path, or refuse."""
-    lock = try_lock(path)
-    if lock is None:
-        raise ConfigError(f"another run is writing {path}; wait for its end, or name another place")
-    return lock
-
-
 def unlock(lock: BaseFileLock) -> None:
     """Give a lock back and remove its file."""
     if sys.platform != "win32":  # where the release removes it

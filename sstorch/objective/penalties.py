@@ -46,11 +46,6 @@ class Penalty(nn.Module):
         """The coefficient in the device and dtype of ``like``."""
         return self.coefficient.to(like)
 
-    @property
-    def is_zero(self) -> bool:
-        """True if the penalty vanishes for every problem."""
-        return not bool(self.coefficient.any())
-
     def select(self, problems: Tensor | slice) -> Self:
         """The penalty of some of the problems, positions (K,) or a slice."""
         if self.coefficient.ndim == 0:

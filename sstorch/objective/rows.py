@@ -99,7 +99,8 @@ class Sample(Batched):
         if width < keep.shape[-1]:
             rows = torch.sort((~keep).to(torch.uint8), dim=-1, stable=True).indices[:, :width]
             real = torch.arange(width, device=rows.device) < count[:, None]
-            part = self.take(torch.where(real, rows, rows[:, :1]))
+            at = torch.where(real, rows, rows[:, :1])
+            part = self._of_rows(self.x.restrict(at), lambda values: values.gather(-1, at))
         merged = None if part.merged_weight is None else part.merged_weight * real
         return replace(part, weight=part.weight * real, merged_weight=merged)
 
@@ -112,19 +113,9 @@ class Sample(Batched):
         weight = spread(self.weight, stride)
         return Sample(x, log_time, event, weight)
 
-    def columns(self, rows: slice | Tensor, x: DesignMatrix | None = None) -> Sample:
-        """The same rows of all problems, by a slice (as views) or positions; x replaces their features.
-
-        ValueError if problems have rows of their own.
-        """
-        if x is None and self.x.rows is not None:
-            raise ValueError("columns of a sample whose problems have rows of their own")
-        x = DesignMatrix(self.x.to_dense()[:, rows], self.x.counts) if x is None else x
-        return self._of_rows(x, lambda values: values[:, rows])
-
-    def take(self, rows: Tensor) -> Sample:
-        """The rows at positions ``rows`` (R, M') of each problem, with their weights."""
-        return self._of_rows(self.x.restrict(rows), lambda values: values.gather(-1, rows))
+    def columns(self, rows: slice) -> Sample:
+        """Views of the same rows of all problems; features stay those of all rows."""
+        return self._of_rows(self.x, lambda values: values[:, rows])
 
     def _of_rows(self, x: DesignMatrix, some: Callable[[Tensor], Tensor]) -> Sample:
         """Some of the rows: their features, and what a function picks of the values (R, M) of all."""

@@ -83,7 +83,7 @@ class TrainingObjective(nn.Module):
         leaves += [each for each in own if isinstance(each, LeafPenalty)]
         gates = [GateRidge(gate_ridge), *(each for each in own if isinstance(each, GatePenalty))]
         self.gate_penalties, self.leaf_penalties, self.row_penalties = (
-            nn.ModuleList(each for each in penalties if not each.is_zero)
+            nn.ModuleList(each for each in penalties if bool(each.coefficient.any()))
             for penalties in (gates, leaves, row_penalties)
         )
 

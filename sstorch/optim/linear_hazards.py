@@ -140,7 +140,7 @@ class LinearHazards(Batched, Problem):
 
     def part(self, rows: slice) -> Sample:
         """Times of some rows, with the weights of the problems; features are those of all rows."""
-        return replace(self.sample.columns(rows, self.sample.x), weight=self.weight[:, rows])
+        return replace(self.sample.columns(rows), weight=self.weight[:, rows])
 
     @override
     def step_size(self, step: Tensor) -> Tensor:

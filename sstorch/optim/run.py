@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from sstorch._types import IntArray
 from sstorch.exceptions import ConfigError, FormatError
-from sstorch.files import checksum, take_lock, try_lock, unlock, write_whole
+from sstorch.files import checksum, try_lock, unlock, write_whole
 from sstorch.monitoring import Callback, History
 from sstorch.nn import HazardFamily, SoftTree
 from sstorch.objective import Sample, TrainingObjective
@@ -98,7 +98,9 @@ def opened(
         raise ConfigError(f"checkpoint {path} is a folder; name a file in it")
     with _writable(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = take_lock(_lock_path(path))
+        lock = try_lock(_lock_path(path))
+    if lock is None:
+        raise ConfigError(f"another run is writing {path}; wait for its end, or name another place")
     try:
         yield Checkpoint(path, sha.hexdigest())
     finally:
