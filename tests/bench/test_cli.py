@@ -7,6 +7,7 @@ import sys
 import warnings
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -202,15 +203,13 @@ def test_status_of_a_run_that_was_killed_is_stopped(tmp_path: Path) -> None:
 
 # ---------------------------------------------------------------------- defects
 
-
-def _broken(*_: object) -> None:
-    raise ZeroDivisionError("a defect")
+BROKEN = Mock(side_effect=ZeroDivisionError("a defect"))
 
 
 def test_a_defect_is_noted_in_the_folder_and_keeps_its_traceback(
     tmp_path: Path, app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sstorch.bench.run.cross_validate", _broken)
+    monkeypatch.setattr("sstorch.bench.run.cross_validate", BROKEN)
     with pytest.raises(ZeroDivisionError):
         app(f"hydra.run.dir={tmp_path / 'run'}", "experiment=quick")
     status = RunFolder(tmp_path / "run").read_status()
@@ -220,10 +219,7 @@ def test_a_defect_is_noted_in_the_folder_and_keeps_its_traceback(
 def test_an_interrupted_run_says_how_to_continue(
     tmp_path: Path, app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("sstorch.bench.run.cross_validate", interrupted)
+    monkeypatch.setattr("sstorch.bench.run.cross_validate", Mock(side_effect=KeyboardInterrupt))
     code, _, err = app(f"hydra.run.dir={tmp_path / 'a run'}", "experiment=quick")
     assert code == 130
     assert f"the same command with 'hydra.run.dir={tmp_path / 'a run'}' continues from there" in err
@@ -231,7 +227,7 @@ def test_an_interrupted_run_says_how_to_continue(
 
 
 def test_a_sweep_tells_of_every_defect(tmp_path: Path, app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sstorch.bench.run.cross_validate", _broken)
+    monkeypatch.setattr("sstorch.bench.run.cross_validate", BROKEN)
     swept = ["experiment=quick", "logger=none", "model.depth=0,1", f"hydra.sweep.dir={tmp_path}"]
     code, _, err = app("-m", *swept)
     assert code == 1
@@ -257,7 +253,7 @@ def test_a_file_with_entry_times(tmp_path: Path, app: App, refused: Refused, gbs
     assert "nan (nan)" in out
     table.loc[3, "start"] = 1e6
     table.to_csv(file, index=False)
-    message = "entry column 'start' is not before the time in 1 row"
+    message = "column 'start' is not before the time in 1 row"
     assert message in refused(*options, f"hydra.run.dir={tmp_path / 'bad'}")
 
 

@@ -92,16 +92,16 @@ def test_cross_validation_reports_disparities(data: SurvivalData) -> None:
     assert plain.scores["parity"].mean() > result.scores["parity"].mean()
 
 
-def test_what_a_path_cannot_do_is_refused(gbsg2: SurvivalData, data: SurvivalData) -> None:
+def test_what_a_path_cannot_do_raises(gbsg2: SurvivalData, data: SurvivalData) -> None:
     tree = PrognosticTree(depth=1, penalties=Penalties(fairness="l2"))
-    with pytest.raises(ConfigError, match="sensitive groups are missing"):
-        fairness_path(tree, gbsg2, RHOS)
-    with pytest.raises(ConfigError, match="needs a penalty"):
-        fairness_path(PrognosticTree(depth=1), data, RHOS)
-    with pytest.raises(ConfigError, match="different numbers"):
-        fairness_path(tree, data, (0.0, 1.0, 1.0))
-    with pytest.raises(ConfigError, match="rho must be"):
-        fairness_path(tree, data, (-1.0, 1.0))
+    for estimator, rows, rhos, words in (
+        (tree, gbsg2, RHOS, "sensitive groups are missing"),
+        (PrognosticTree(depth=1), data, RHOS, "needs a penalty"),
+        (tree, data, (0.0, 1.0, 1.0), "different numbers"),
+        (tree, data, (-1.0, 1.0), "rho must be"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            fairness_path(estimator, rows, rhos)
     rare = gbsg2.subset(range(60)).with_sensitive(["a"] + ["b"] * 59)
     with pytest.raises(DataError, match="all of one group, sensitive=b"):
         fairness_path(tree, rare, RHOS, n_folds=3)

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -15,17 +16,8 @@ TREE = TaskKey("aids", "sst_llog", 2, "ba9876543210")
 
 
 def _rows(value: float = 0.5, n: int = 2) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "fold": range(n),
-            "start": 0,
-            "part": "test",
-            "chosen": True,
-            "metric": "c_harrell",
-            "value": value,
-            "reason": "",
-        }
-    )
+    about = {"start": 0, "part": "test", "chosen": True, "metric": "c_harrell", "value": value, "reason": ""}
+    return pd.DataFrame({"fold": range(n)} | about)
 
 
 def test_what_is_written_is_read_back_in_one_order(tmp_path: Path) -> None:
@@ -51,13 +43,10 @@ def test_what_is_written_is_read_back_in_one_order(tmp_path: Path) -> None:
 def test_a_disk_that_is_full_leaves_the_store_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
     store = ResultStore(tmp_path)
     store.write(KEY, _rows(0.5), {})
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
+        patch.setattr(os, "fsync", Mock(side_effect=OSError(28, "No space left on device")))
         with pytest.raises(OSError, match="what is stored is untouched"):
             store.write(KEY, _rows(1.0), {})
     assert store.table()["value"].tolist() == [0.5, 0.5]

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -365,18 +366,12 @@ def test_refusals_are_one_line(
 def test_a_reader_who_stops_early_is_no_refusal(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    class Closed(io.StringIO):
-        def write(self, text: str) -> int:
-            raise BrokenPipeError
-
-        def fileno(self) -> int:
-            return 1
-
-    redirected: list[int] = []
-    monkeypatch.setattr(sys, "stdout", Closed())
-    monkeypatch.setattr(os, "dup2", lambda _, target: redirected.append(target))
+    closed = {"write.side_effect": BrokenPipeError, "fileno.return_value": 1}
+    redirect = Mock()
+    monkeypatch.setattr(sys, "stdout", Mock(spec=io.StringIO, **closed))
+    monkeypatch.setattr(os, "dup2", redirect)
     with pytest.raises(SystemExit) as stopped:
         main([str(run), "--out", str(tmp_path)])
     assert stopped.value.code == 141
-    assert redirected == [1]
+    assert redirect.call_args.args[1] == 1
     assert capsys.readouterr().err == ""

@@ -299,23 +299,21 @@ def test_invalid_arguments_write_nothing(gbsg2: SurvivalData, tmp_path: Path) ->
     rows = gbsg2.subset(np.arange(200))
     tree = OptimalSurvivalTree(2).fit(rows.frame, (rows.time, rows.event))
     page = tmp_path / "page.html"
-    with pytest.raises(ConfigError, match="labels names 'agee'; the columns are horTh, age"):
-        export_calculator(tree, page, labels={"agee": "Age"})
-    with pytest.raises(ConfigError, match="up to the last event"):
-        export_calculator(tree, page, horizons=[1e6])
-    with pytest.raises(DataError, match="horizons must be an array of numbers"):
-        export_calculator(tree, page, horizons="5y")
-    with pytest.raises(ConfigError, match="give both"):
-        export_calculator(tree, page, y=(rows.time, rows.event))
-    with pytest.raises(DataError, match="X has 200 rows but y has 3; give one outcome for every row"):
-        export_calculator(tree, page, rows.frame, (rows.time[:3], rows.event[:3]))
+    counting, (X, y) = fitted("start-stop", "soft"), start_stop()
+    few = rows.frame, (rows.time[:3], rows.event[:3])
+    for model, given, options, words in (
+        (tree, (), {"labels": {"agee": "Age"}}, "labels names 'agee'; the columns are horTh, age"),
+        (tree, (), {"horizons": [1e6]}, "up to the last event"),
+        (tree, (), {"horizons": "5y"}, "horizons must be an array of numbers"),
+        (tree, (), {"y": (rows.time, rows.event)}, "give both"),
+        (tree, few, {}, "X has 200 rows but y has 3; give one outcome for every row"),
+        (counting, (X, (y.time, y.event)), {"after": 0}, "y has no entry and no id"),
+        (counting, (), {"after": 1e6}, "not before the last training event"),
+    ):
+        with pytest.raises((ConfigError, DataError), match=words):
+            export_calculator(model, page, *given, **options)
     with pytest.raises(ConfigError, match="choose another file"):
         export_calculator(tree, tmp_path / "no" / "page.html")
-    counting, (X, y) = fitted("start-stop", "soft"), start_stop()
-    with pytest.raises(DataError, match="y has no entry and no id"):
-        export_calculator(counting, page, X, (y.time, y.event), after=0)
-    with pytest.raises(ConfigError, match="not before the last training event"):
-        export_calculator(counting, page, after=1e6)
     assert list(tmp_path.iterdir()) == []
 
 

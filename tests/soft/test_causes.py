@@ -1,6 +1,7 @@
 """Competing causes: one set of gates, the hazard of every cause in each leaf."""
 
 from types import ModuleType
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -67,24 +68,14 @@ def test_rows_are_encoded_once_and_each_regression_trained_once(
     kind: type[PrognosticTree],
     competing: bool,
     rows: Rows,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    counts = {"encoded": 0, "regressions": 0}
-
-    def count(place: object, method: str, name: str) -> None:
-        whole = getattr(place, method)
-
-        def counted(*given: object) -> object:
-            counts[name] += 1
-            return whole(*given)
-
-        monkeypatch.setattr(place, method, counted)
-
-    count(Preprocessor, "transform", "encoded")
-    count(module, begins, "regressions")
     X, y = rows
-    kind().set_params(penalties__ridge=ridge).fit(X, y if competing else single(y, 1))
-    assert counts == {"encoded": 1, "regressions": 2 if competing else 1}
+    with (
+        patch.object(Preprocessor, "transform", autospec=True, side_effect=Preprocessor.transform) as encode,
+        patch.object(module, begins, side_effect=getattr(module, begins)) as begin,
+    ):
+        kind().set_params(penalties__ridge=ridge).fit(X, y if competing else single(y, 1))
+    assert (encode.call_count, begin.call_count) == (1, 2 if competing else 1)
 
 
 def test_groups_are_numbered_by_event_free_survival(tree: PrognosticTree, rows: Rows) -> None:

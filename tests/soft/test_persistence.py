@@ -24,9 +24,8 @@ from sstorch import (
 )
 from sstorch.deploy import export_program
 from sstorch.exceptions import ConfigError, FormatError
-from sstorch.optim import Nodec
 from sstorch.reading import leaf_coefficients, leaf_table
-from tests.flat import soft_tree
+from tests.causes import simulated
 
 TREES = {
     "soft": SoftSurvivalTree(
@@ -34,7 +33,7 @@ TREES = {
         leaf="spline_po",
         init="random",
         n_starts=2,
-        columns=Columns({"age": "spline(3)"}, {"age": "log"}, interactions=[("age", "smoker")]),
+        columns=Columns({"age": "spline(3)"}, {"age": "log"}, interactions=[("age", "grade")]),
     ),
     "exact": OptimalSurvivalTree(2),
 }
@@ -42,20 +41,11 @@ TREES = {
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a saved tree of each kind, of 60 rows with numbers, categories and missing values."""
-    folder, rng = tmp_path_factory.mktemp("saved"), np.random.default_rng(11)
-    frame = pd.DataFrame(
-        {
-            "age": rng.uniform(20, 90, 60).round(1),
-            "stage": rng.choice(["I", "II", "III"], 60),
-            "smoker": rng.uniform(size=60) < 0.4,
-        }
-    )
+    """A folder with a saved tree of each kind, of rows with numbers, categories and missing values."""
+    folder, (frame, y) = tmp_path_factory.mktemp("saved"), simulated(60)
     frame.loc[::9, "age"] = np.nan
-    time = (60 * rng.weibull(1.3, 60) * np.exp(-0.02 * frame["age"].fillna(50))).round(2) + 0.1
-    y = time.to_numpy(), rng.uniform(size=60) < 0.7
     for name, tree in TREES.items():
-        clone(tree).fit(frame, y).save(folder / name)
+        clone(tree).fit(frame, (y.time, y.event)).save(folder / name)
     return folder
 
 
@@ -166,9 +156,7 @@ def test_forged_files_do_no_harm(saved: Path, tmp_path: Path) -> None:
 def test_failed_exports_raise_and_leave_files_as_they_were(
     small_data: SurvivalData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    y = (small_data.time, small_data.event)
-    quick = {"depth": 0, "n_starts": 1, "init": "random", "trainer": Nodec(macro_iterations=1)}
-    tree = soft_tree(leaf="weibull", **quick).fit(small_data.frame, y)
+    tree = SurvivalRegression("weibull").fit(small_data.frame, small_data.y)
     with pytest.raises(ConfigError, match="cannot be written"):
         export_program(tree, tmp_path / "no" / "such" / "folder" / "tree.pt2")
     before = tmp_path / "before.pt2"

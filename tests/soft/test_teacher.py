@@ -1,6 +1,7 @@
 """Teachers of prognostic trees: models of other packages, functions, models that are not fitted yet."""
 
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -50,19 +51,12 @@ def test_function_divides_by_what_it_says_and_cannot_be_trained_anew(rows: Rows)
             again(tree, X, y)
 
 
-def test_teacher_is_trained_anew_on_every_fold(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_teacher_is_trained_anew_on_every_fold(rows: Rows) -> None:
     X, y = rows
-    sizes: list[int] = []
-    fit = SurvivalRegression.fit
-
-    def counted(self: SurvivalRegression, X: pd.DataFrame, *given: object) -> SurvivalRegression:
-        sizes.append(len(X))
-        return fit(self, X, *given)
-
     tree = PrognosticTree(depth=1, teacher=SurvivalRegression("weibull").fit(X, y)).fit(X, y)
-    monkeypatch.setattr(SurvivalRegression, "fit", counted)
-    validate_groups(tree, X, y, n_folds=3)
-    assert sizes == [80, 80, 80]
+    with patch.object(SurvivalRegression, "fit", autospec=True, side_effect=SurvivalRegression.fit) as fit:
+        validate_groups(tree, X, y, n_folds=3)
+    assert [len(call.args[1]) for call in fit.call_args_list] == [80, 80, 80]
 
 
 def test_regression_of_causes_teaches() -> None:
