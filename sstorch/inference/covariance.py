@@ -163,14 +163,12 @@ class Inferable(Protocol):
     covariance_: FitCovariance
 
     @property
-    def _tree(self) -> FittedTree:
-        """The trained tree; raises NotFittedError before there is one."""
+    def _tree(self) -> FittedTree: ...  # NotFittedError before there is one
 
-    def _cleaned(self, X: object) -> pd.DataFrame:
-        """The training columns of rows, read."""
+    def _cleaned(self, X: object) -> pd.DataFrame: ...  # the training columns of rows, read
 
-    def _scored(self, X: object, y: object, sample_weight: object = None) -> SurvivalData:
-        """Rows with their outcome, checked against that of training."""
+    # Rows with their outcome, checked against that of training.
+    def _scored(self, X: object, y: object, sample_weight: object = None) -> SurvivalData: ...
 
 
 def index_of(X: object, n_rows: int) -> pd.Index[Any]:

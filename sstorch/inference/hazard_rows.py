@@ -109,16 +109,6 @@ class HazardRows:
                 "sample_weight if training had it"
             )
 
-    def cumulative_hazard(self) -> Tensor:
-        """H(time) - H(entry) of each row, (n,): Cox-Snell residuals."""
-        sample, family = self.sample, self.module.family
-        with torch.no_grad():
-            linear, shape = self.module.leaf_parameters().at_rows(sample.x.to_dense()[0], self.leaf)
-            hazard = family.cumulative_hazard(sample.log_time[0], linear, shape)
-            if sample.log_entry is not None:
-                hazard = hazard - family.hazard_before(sample.log_entry[0], sample.log_time[0], linear, shape)
-        return hazard
-
 
 def with_sandwich(
     model: InferableT, X: object, y: object, sample_weight: object = None, cluster: object = None
@@ -271,7 +261,13 @@ def residuals(
 
 def _of_events(rows: HazardRows, kind: ResidualKind) -> FloatArray:
     """Cox-Snell, martingale or deviance residuals of a cause, (n,)."""
-    expected, event = rows.cumulative_hazard().numpy(), rows.sample.event[0].numpy()
+    sample, family = rows.sample, rows.module.family
+    with torch.no_grad():
+        linear, shape = rows.module.leaf_parameters().at_rows(sample.x.to_dense()[0], rows.leaf)
+        hazard = family.cumulative_hazard(sample.log_time[0], linear, shape)
+        if sample.log_entry is not None:
+            hazard = hazard - family.hazard_before(sample.log_entry[0], sample.log_time[0], linear, shape)
+    expected, event = hazard.numpy(), sample.event[0].numpy()
     if kind == "cox_snell":
         return np.asarray(expected)
     martingale = event - expected
