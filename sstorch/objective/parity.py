@@ -110,9 +110,7 @@ class CurveRows(Batched):
         n_nodes, step = log_time.shape[1], -(-self.linear.shape[-1] // _CENTRE_ROWS)
         with torch.no_grad():
             centre = self.take(slice(None, None, max(1, step))).curves(log_time).mean(-1)
-        transformed = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-        few = self.linear.numel() * n_nodes <= KEPT_ELEMENTS
-        keep = few or transformed or not torch.is_grad_enabled()
+        keep = self.linear.numel() * n_nodes <= KEPT_ELEMENTS or not torch.is_grad_enabled()
         sums = [
             _sums(part, log_time, centre)
             if keep
