@@ -14,6 +14,7 @@ from sstorch.exact import (
     solve,
 )
 from sstorch.exceptions import ConfigError, DataError
+from tests.metrics.cohorts import g_by_loops
 
 FEATURES = np.array([[0, 0], [0, 1], [1, 0], [1, 1], [1, 1], [0, 0]])
 
@@ -40,21 +41,12 @@ def test_horizon_weights_are_those_of_a_loop():
     time, event = rng.integers(1, 12, 60).astype(float), rng.random(60) < 0.6
     labels, weights = horizon_labels(time, event, 7.0)
 
-    def free(t):
-        """Kaplan-Meier estimate of not being censored before t, events first."""
-        g = 1.0
-        for u in sorted(set(time[time < t])):
-            at_risk = ((time > u) | ((time == u) & ~event)).sum()
-            g *= 1 - ((time == u) & ~event).sum() / at_risk if at_risk else 1.0
-        return g
-
     for i in range(60):
-        if event[i] and time[i] <= 7:
-            assert (labels[i], weights[i]) == (1, pytest.approx(1 / free(time[i])))
-        elif time[i] >= 7:
-            assert (labels[i], weights[i]) == (0, pytest.approx(1 / free(7.0)))
-        else:
+        if time[i] < 7 and not event[i]:
             assert weights[i] == 0.0
+        else:
+            expected = 1 / g_by_loops((time, event), min(time[i], 7.0), left=True)
+            assert (labels[i], weights[i]) == (event[i] and time[i] <= 7, pytest.approx(expected))
     # Without ties the weights add up to the rows: nobody is lost, as long as somebody outlives the horizon.
     distinct = time + rng.permutation(60) / 100
     assert horizon_labels(distinct, event, 7.5)[1].sum() == pytest.approx(60)

@@ -91,6 +91,22 @@ def rows_of_causes(n, seed):
     return rate, (np.ceil(time), cause)
 
 
+def tied_rows(seed=0, n=70):
+    """Whole times, so that events of two causes, censorings and entries tie; the last is no event."""
+    rng = np.random.default_rng(seed)
+    risk = rng.normal(size=n).round(1)
+    time = np.ceil(8 * rng.exponential(np.exp(-0.7 * risk))).clip(max=25)
+    return {
+        "time": time,
+        "code": np.where(time < 25, rng.integers(0, 3, n), 0),
+        "entry": np.floor(time * rng.choice([0, 0, 0.3, 0.8], n)),
+        "risk": risk,
+        "group": rng.integers(0, 3, n),
+        "stratum": rng.integers(0, 2, n),
+        "weight": rng.integers(1, 4, n).astype(float),
+    }
+
+
 def predicted_rows(n, seed=0, digits=1):
     """Rounded times, so that events and censorings tie, and predictions of survival with some error."""
     rng = np.random.default_rng(seed)
@@ -123,15 +139,14 @@ def error_of_limits(name, value, lower, upper, n_subjects):
 SKSURV = "scikit-survival is the oracle (extra 'baselines')"
 
 
-def g_by_loops(train, t, left):
-    """G(t) or G(t-), in the order: at each time events leave, then censorings."""
-    g = 1.0
-    for u in sorted(set(train.time)):
+def g_by_loops(rows, t, left, weight=None):
+    """G(t) or G(t-) of times and events or causes: at each time events leave, then censorings."""
+    time, code = rows
+    g, weight = 1.0, np.ones(len(time)) if weight is None else weight
+    for u in np.unique(time[code == 0]):
         if u < t or (u == t and not left):
-            events = sum(1 for a, c in zip(*train, strict=True) if a == u and c)
-            censored = sum(1 for a, c in zip(*train, strict=True) if a == u and not c)
-            at_risk = sum(1 for a in train.time if a >= u) - events
-            g *= 1 - censored / at_risk if at_risk else 1.0
+            censored = (code == 0) & (time == u)
+            g *= 1 - weight[censored].sum() / weight[(time > u) | censored].sum()
     return g
 
 

@@ -28,26 +28,11 @@ from sstorch.metrics.incidence import aalen_johansen_error
 from sstorch.metrics.measures import MEASURES
 from sstorch.metrics.registry import names_of
 
+from .cohorts import tied_rows
+
 Array, Rows = np.ndarray, pd.DataFrame
 UNIT, GRID = 365.25, np.arange(1.0, 26.0)
 HORIZON = 8  # its place in the grid
-
-
-def drawn(n: int = 70) -> Rows:
-    """Whole times, so that events, censorings and entries tie; the last is no event."""
-    rng = np.random.default_rng(0)
-    risk = rng.normal(size=n).round(1)
-    time = np.ceil(8 * rng.exponential(np.exp(-0.7 * risk))).clip(max=GRID[-1])
-    table = {
-        "time": time,
-        "code": np.where(time < GRID[-1], rng.integers(0, 3, n), 0),
-        "entry": np.floor(time * rng.choice([0, 0, 0.3, 0.8], n)),
-        "risk": risk,
-        "group": rng.integers(0, 3, n),
-        "stratum": rng.integers(0, 2, n),
-        "weight": rng.integers(1, 4, n).astype(float),
-    }
-    return pd.DataFrame(table)
 
 
 def cut(rows: Rows) -> Rows:
@@ -193,7 +178,7 @@ CELLS = [
 
 @pytest.mark.parametrize(("kind", "metric", "change"), CELLS)
 def test_equal_rows_have_equal_metrics(kind: str, metric: Metric, change: str) -> None:
-    rows = drawn()
+    rows = pd.DataFrame(tied_rows())
     changed, grid = CHANGES[change](rows), GRID / UNIT if change == "unit" else GRID
     found = metric(outcome(changed, kind), changed, grid)
     np.testing.assert_allclose(found, metric(outcome(rows, kind), rows, GRID), rtol=1e-9, atol=1e-12)
@@ -201,7 +186,7 @@ def test_equal_rows_have_equal_metrics(kind: str, metric: Metric, change: str) -
 
 @pytest.mark.parametrize("name", [name for name, known in MEASURES.items() if known.events == "both"])
 def test_one_event_is_the_only_cause(name: str) -> None:
-    rows = drawn()
+    rows = pd.DataFrame(tied_rows())
     y, predicted = outcome(rows, ""), curves(rows, GRID)[:, HORIZON]
     only = Surv(y.time, y.event.astype(int), weight=y.weight, causes=("a",))
     found, expected = (measure(HorizonRows.of(each, predicted, GRID[HORIZON]), name) for each in (only, y))

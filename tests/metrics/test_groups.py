@@ -32,7 +32,7 @@ from sstorch.metrics.groups import adjusted_rand_index
 from sstorch.metrics.outcome import Observed
 from sstorch.objective.parity import log_time_quadrature
 
-from .cohorts import cohorts
+from .cohorts import cohorts, tied_rows
 
 WEIGHTS_IN_R = json.loads((Path(__file__).parent / "weights_in_r.json").read_text())
 # R 4.2, survival 3.5.3 and cmprsk 2.2.11: with(mgus2, cuminc(ifelse(pstat == 0, futime, ptime),
@@ -53,20 +53,6 @@ def drawn(data: SurvivalData, n: int, seed: int) -> tuple[np.ndarray, np.ndarray
     """Rows drawn with replacement, times in months: many ties."""
     rows = np.random.default_rng(seed).choice(len(data), n)
     return np.ceil(data.time[rows] / 30), data.event[rows]
-
-
-def cohort(seed: int, n: int = 60) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    time = np.ceil(10 * rng.exponential(1, n))
-    return {
-        "time": time,
-        "event": rng.random(n) < 0.6,
-        "cause": rng.integers(0, 3, n),
-        "group": rng.integers(0, 3, n),
-        "entry": np.floor(time * rng.choice([0, 0.3, 0.8], n)),
-        "weight": rng.integers(0, 4, n) + 0.5,
-        "strata": rng.integers(0, 2, n),
-    }
 
 
 # ---------------------------------------------------------------------- Kaplan-Meier with limits
@@ -133,9 +119,9 @@ def test_curves_of_fractional_weights_end_at_zero() -> None:
 
 
 def test_equal_weights_give_the_bits_of_none() -> None:
-    rows, equal = cohort(0), np.full(60, 1 / 60)
-    y, group = Surv(rows["time"], rows["event"], entry=rows["entry"]), rows["group"]
-    for test, strata in product((logrank_test, gray_test), (None, rows["strata"])):
+    rows, equal = tied_rows(), np.full(70, 1 / 70)
+    y, group = Surv(rows["time"], rows["code"] > 0, entry=rows["entry"]), rows["group"]
+    for test, strata in product((logrank_test, gray_test), (None, rows["stratum"])):
         assert test(y, group, strata=strata, sample_weight=equal) == test(y, group, strata=strata)
     np.testing.assert_array_equal(KaplanMeier.fit(y, sample_weight=equal).upper, KaplanMeier.fit(y).upper)
 
@@ -225,7 +211,7 @@ def test_nothing_to_compare_has_no_degree_of_freedom() -> None:
 
 def score_by_steps(rows: dict[str, np.ndarray], weight: np.ndarray, entry: np.ndarray) -> np.ndarray:
     """Scores of the first cause, one step after the other."""
-    time, cause, group = rows["time"], rows["cause"], rows["group"]
+    time, cause, group = rows["time"], rows["code"], rows["group"]
     score, incidence, survival = np.zeros(3), np.zeros(3), np.ones(3)
     for t in np.unique(time[cause > 0]):
         here, had, ended = (
@@ -247,19 +233,19 @@ def score_by_steps(rows: dict[str, np.ndarray], weight: np.ndarray, entry: np.nd
 
 @pytest.mark.parametrize("late", [False, True])
 def test_influences_are_derivatives_of_gray_score(late: bool) -> None:
-    rows, step = cohort(3), 1e-6
+    rows, step = tied_rows(3), 1e-6
     entry, weight = rows["entry"] * late, rows["weight"]
-    found = _influence(Observed(rows["time"], rows["cause"], entry, weight, n_causes=2), 1, rows["group"], 3)
+    found = _influence(Observed(rows["time"], rows["code"], entry, weight, n_causes=2), 1, rows["group"], 3)
     np.testing.assert_allclose(weight @ found, score_by_steps(rows, weight, entry), atol=1e-12)
     above, below = (
-        np.array([score_by_steps(rows, weight + h * row, entry) for row in np.eye(60)]) for h in (step, -step)
+        np.array([score_by_steps(rows, weight + h * row, entry) for row in np.eye(70)]) for h in (step, -step)
     )
     np.testing.assert_allclose(found, (above - below) / (2 * step), atol=1e-7)
 
 
 def test_gray_of_one_cause_is_the_robust_logrank_test() -> None:
-    rows = cohort(4, 200)
-    event = rows["cause"] == 1
+    rows = tied_rows(4, 200)
+    event = rows["code"] == 1
     expected = logrank_test((rows["time"], event), rows["group"], sample_weight=rows["weight"])
     for y in (Surv(rows["time"], event.astype(int), causes={1: "event"}), Surv(rows["time"], event)):
         found = gray_test(y, rows["group"], sample_weight=rows["weight"])

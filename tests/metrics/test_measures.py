@@ -23,7 +23,7 @@ from sstorch.metrics import (
 from sstorch.metrics.comparison import bootstrap, corrected_resampled_t_test, percentiles
 from sstorch.metrics.measures import MEASURES
 
-from .cohorts import error_of_limits, or_no_pair, scored
+from .cohorts import error_of_limits, g_by_loops, or_no_pair, scored
 
 T = 1.2
 Array = np.ndarray
@@ -43,22 +43,12 @@ def _cohort(n: int) -> tuple[Array, Array, Array]:
 # survival at T; weights.
 
 
-def _g(time: Array, code: Array, weight: Array, t: float, *, before: bool) -> float:
-    """G(t), or G(t-): an event leaves before a censoring at its time."""
-    value = 1.0
-    for u in np.unique(time[code == 0]):
-        if u < t or (u == t and not before):
-            at_risk = (time > u) | ((code == 0) & (time == u))
-            value *= 1.0 - weight[(code == 0) & (time == u)].sum() / weight[at_risk].sum()
-    return value
-
-
 def _concordance(time: Array, code: Array, survival: Array, weight: Array, power: int = 0) -> float:
     """Share of concordant pairs of an event by T with the rows that are later, of weight 1 / G^power."""
     right = total = 0.0
     for i in np.flatnonzero((code == 1) & (time <= T)):
         later = (time > time[i]) | ((time == time[i]) & (code != 1))
-        pair = weight[i] * weight[later] / _g(time, code, weight, time[i], before=True) ** power
+        pair = weight[i] * weight[later] / g_by_loops((time, code), time[i], True, weight) ** power
         right += pair @ ((survival[i] < survival[later]) + 0.5 * (survival[i] == survival[later]))
         total += pair.sum()
     return right / total
@@ -67,7 +57,7 @@ def _concordance(time: Array, code: Array, survival: Array, weight: Array, power
 def _states(time: Array, code: Array, weight: Array) -> tuple[Array, Array]:
     """Whether the event has happened by T, and weights over G; 0 of rows whose state at T is not known."""
     inverse = [
-        1.0 / _g(time, code, weight, min(t, T), before=t <= T) if t > T or known else 0.0
+        1.0 / g_by_loops((time, code), min(t, T), t <= T, weight) if t > T or known else 0.0
         for t, known in zip(time, code > 0, strict=True)
     ]
     return (code == 1) & (time <= T), weight * inverse
