@@ -117,31 +117,6 @@ def all_trees(features, cost, max_depth, allowed, pay=None):
     return {(d, m): least(every, frozenset(), d, m) for d in range(max_depth + 1) for m in range(d, 2**d)}
 
 
-def random_problem(seed, n_rows=(8, 26), n_features=(1, 5)):
-    """A binary matrix, times with ties and events."""
-    rng = np.random.default_rng(seed)
-    n, p = int(rng.integers(*n_rows)), int(rng.integers(*n_features, endpoint=True))
-    features = rng.random((n, p)) < rng.uniform(0.15, 0.85, p)
-    time = rng.integers(1, 9, n).astype(float) if seed % 2 else rng.exponential(3.0, n).round(2) + 0.01
-    event = rng.random(n) < rng.uniform(0.3, 1.0)
-    event[int(time.argmin())] = True
-    time[-1] += 5.0
-    return features, time, event
-
-
-def split_rows(time, entry, seed=0):
-    """Each row cut at up to three times: its position, begin and end of each part, whether it is the last."""
-    rng = np.random.default_rng(seed)
-    row, begin, end, last = [], [], [], []
-    for i, (start, stop) in enumerate(zip(entry, time, strict=True)):
-        cuts = [start, *np.sort(rng.uniform(start, stop, rng.integers(0, 4))), stop]
-        row += [i] * (len(cuts) - 1)
-        begin += cuts[:-1]
-        end += cuts[1:]
-        last += [False] * (len(cuts) - 2) + [True]
-    return np.array(row), np.array(begin), np.array(end), np.array(last)
-
-
 def class_cost(rows, labels, weight, matrix):
     """Least Σ w M[true, predicted] over one predicted class for all rows."""
     return min(sum(weight[i] * matrix[labels[i]][k] for i in rows) for k in range(len(matrix)))

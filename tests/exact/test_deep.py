@@ -23,10 +23,13 @@ from sstorch.exact.rows import Patterns, weighted_rows
 from sstorch.exact.solution import NEVER, Budget, Deadline
 from sstorch.exceptions import ConfigError, DataError
 from tests.conftest import nightly, nightly_but
-from tests.exact import reference
 from tests.exact.problems import TASKS
 
 NO_GUESS = -1e9
+RNG = np.random.default_rng(5)
+FEATURES = RNG.random((60, 8)) < RNG.uniform(0.15, 0.85, 8)
+EVENT = RNG.random(60) < 0.6
+TASK = LogLikelihood(RNG.integers(1, 9, 60) + 5.0 * (np.arange(60) == 59), EVENT)
 PLAIN = [name for name in TASKS if name != "tests_that_cost"]  # which has tables alone
 
 
@@ -66,14 +69,12 @@ def test_trees_equal_brute_force(seed, depth, kind):
 
 @pytest.mark.parametrize("margin", [1.0, 0.0, -0.5])
 def test_guess_up_to_the_costs_of_the_best_tree_leaves_it_in(margin):
-    features, time, event = reference.random_problem(5, (60, 61), (8, 8))
-    task = LogLikelihood(time, event)
-    best = solve(features, task, 4)
-    leaf = best.tree().apply(features)
-    ratio = task.decisions(leaf, leaf.max() + 1)[leaf]
-    costs = ratio * task.hazards[0] - event * (1.0 + np.log(ratio))
-    costs[np.bincount(leaf, event)[leaf] == 0] = 0.0
-    found = solve(features, task, 4, guess=costs - margin)
+    best = solve(FEATURES, TASK, 4)
+    leaf = best.tree().apply(FEATURES)
+    ratio = TASK.decisions(leaf, leaf.max() + 1)[leaf]
+    costs = ratio * TASK.hazards[0] - EVENT * (1.0 + np.log(ratio))
+    costs[np.bincount(leaf, EVENT)[leaf] == 0] = 0.0
+    found = solve(FEATURES, TASK, 4, guess=costs - margin)
     assert found.loss - found.gap <= best.loss + 1e-9
     if margin >= 0.0:
         assert found.loss == pytest.approx(best.loss, rel=1e-10)
@@ -83,9 +84,7 @@ def test_guess_up_to_the_costs_of_the_best_tree_leaves_it_in(margin):
 
 
 def test_tables_beyond_the_room_of_the_kernels_raise():
-    features, time, event = reference.random_problem(5, (60, 61), (8, 8))
-    task = LogLikelihood(time, event)
-    problem = Rows(Patterns.of(features), task, (), 2**30, 1).problem(5)
+    problem = Rows(Patterns.of(FEATURES), TASK, (), 2**30, 1).problem(5)
     with pytest.raises(ValueError, match="depth must be at most 5, got 6; use `Deep` beyond it"):
         problem.search(6, 63)
     assert problem.search(6, 5).costs[Budget(5, 5)] == problem.search(5, 5).costs[Budget(5, 5)]
@@ -105,14 +104,12 @@ def test_rows_censored_before_the_first_event_have_work_space():
 
 
 def test_time_limit_leaves_a_bound(monkeypatch):
-    features, time, event = reference.random_problem(5, (60, 61), (8, 8))
-    task = LogLikelihood(time, event)
-    best = solve(features, task, 6, min_leaf=3)
+    best = solve(FEATURES, TASK, 6, min_leaf=3)
     assert best.certificate == "optimal"
-    shallow = solve(features, task, 5, min_leaf=3)
+    shallow = solve(FEATURES, TASK, 5, min_leaf=3)
     looks = iter(range(10**9))
     monkeypatch.setattr(Deadline, "passed", property(lambda self: self is not NEVER and next(looks) > 30))
-    cut = solve(features, task, 6, min_leaf=3, time_limit=1e6)
+    cut = solve(FEATURES, TASK, 6, min_leaf=3, time_limit=1e6)
     assert cut.loss - cut.gap <= best.loss <= cut.loss
     assert cut.gap > 0.0
     # Deeper trees are searched depth by depth: the limit does not end with a worse one than depth 5 has.

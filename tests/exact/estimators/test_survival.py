@@ -114,37 +114,23 @@ def test_a_mean_exists_where_the_curve_reaches_zero() -> None:
 # ---------------------------------------------------------------------- text
 
 
-def test_text_is_in_original_units(fitted: OptimalSurvivalTree, gbsg2: SurvivalData) -> None:
-    text = export_text(fitted)
-    lines = [line.strip() for line in text.splitlines()]
-    assert lines[0] == "if pnodes > 3:"
-    assert sum(line.startswith("group") for line in lines) == 4
-    summary = fitted.summary()
-    for part in (
-        "depth 2, 4 leaves, 686 rows, 299 events",
-        "optimal for depth 2 over 53 questions",
-        text,
-        "\n\nCaution: The rules were chosen on the training rows",
-    ):
-        assert part in summary
-
-
-def test_text_of_a_single_leaf(small_data: SurvivalData) -> None:
-    y = (small_data.time, small_data.event)
-    tree = OptimalSurvivalTree(max_depth=0).fit(small_data.frame, y)
+def test_text_is_in_original_units(fitted: OptimalSurvivalTree, small_data: SurvivalData) -> None:
+    text, summary = export_text(fitted), fitted.summary()
+    assert text.startswith("if pnodes > 3:")
+    assert sum(line.strip().startswith("group") for line in text.splitlines()) == 4
+    assert "depth 2, 4 leaves, 686 rows, 299 events" in summary
+    assert "optimal for depth 2 over 53 questions" in summary
+    assert f"{text}\n\nGroups" in summary
+    assert "\n\nCaution: The rules were chosen on the training rows" in summary
+    tree = OptimalSurvivalTree(max_depth=0).fit(small_data.frame, small_data.y)
     assert export_text(tree).startswith("group 1: 120 rows")
     assert "Caution" not in tree.summary()
-    assert (tree.apply(small_data.frame) == 1).all()
-
-
-def _y(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:
-    return data.time, data.event
 
 
 def test_the_tree_has_the_size_of_the_best_mean_score(small_data: SurvivalData) -> None:
     data = small_data
     tree = OptimalSurvivalTreeCV(max_depth=2, n_folds=3, random_state=5, min_leaf=8)
-    tree.fit(data.frame, _y(data))
+    tree.fit(data.frame, data.y)
     folds = stratified_folds(data.event, 3, 5)
     np.testing.assert_array_equal(tree.folds_, folds)
     table = tree.cv_results_
@@ -155,7 +141,7 @@ def test_the_tree_has_the_size_of_the_best_mean_score(small_data: SurvivalData) 
     assert tree.best_nodes_ == table["mean_score"].argmax()
     assert tree.best_score_ == table["mean_score"].max()
     whole = OptimalSurvivalTree(max_depth=2, max_nodes=tree.best_nodes_, min_leaf=8)
-    assert tree.summary() == whole.fit(data.frame, _y(data)).summary()
+    assert tree.summary() == whole.fit(data.frame, data.y).summary()
     np.testing.assert_array_equal(tree.predict(data.frame), whole.predict(data.frame))
 
 
@@ -171,7 +157,7 @@ def test_one_search_per_fold_none_of_which_sees_the_rows_left_out(
 
     monkeypatch.setattr(base, "solve", counted)
     data = small_data
-    tree = OptimalSurvivalTreeCV(max_depth=2, n_folds=4, choose="budget").fit(data.frame, _y(data))
+    tree = OptimalSurvivalTreeCV(max_depth=2, n_folds=4, choose="budget").fit(data.frame, data.y)
     assert [len(features) for features, _ in calls] == [*(120 - np.bincount(tree.folds_)), 120]
     for fold in range(4):
         np.testing.assert_array_equal(calls[fold][1].time, data.time[tree.folds_ != fold])
@@ -181,7 +167,7 @@ def test_one_search_per_fold_none_of_which_sees_the_rows_left_out(
     other.loc[held_out] = other.loc[held_out] * 7 + 3
     before = calls[2][0]
     calls.clear()
-    OptimalSurvivalTreeCV(max_depth=2, n_folds=4, choose="budget").fit(other, _y(data))
+    OptimalSurvivalTreeCV(max_depth=2, n_folds=4, choose="budget").fit(other, data.y)
     pd.testing.assert_frame_equal(calls[2][0], before)
     assert list(calls[1][0].columns) != list(before.columns)
 
@@ -189,24 +175,14 @@ def test_one_search_per_fold_none_of_which_sees_the_rows_left_out(
 def test_brier_scores_of_folds(small_data: SurvivalData) -> None:
     data = small_data
     settings: dict[str, Any] = {"objective": "integrated_brier", "binarize": "osst"}
-    tree = OptimalSurvivalTreeCV(1, **settings, n_folds=3).fit(data.frame, _y(data))
+    tree = OptimalSurvivalTreeCV(1, **settings, n_folds=3).fit(data.frame, data.y)
     for fold in range(3):
         train, test = data.subset(tree.folds_ != fold), data.subset(tree.folds_ == fold)
-        alone = OptimalSurvivalTree(1, **settings).fit(train.frame, _y(train))
+        alone = OptimalSurvivalTree(1, **settings).fit(train.frame, train.y)
         grid = np.unique(test.time)
         curves = alone.predict_survival_function(test.frame, grid)
-        value = metrics.integrated_brier_score(_y(test), curves, grid, train=_y(train), convention="osst")
+        value = metrics.integrated_brier_score(test.y, curves, grid, train=train.y, convention="osst")
         assert tree.cv_results_.loc[1, f"fold_{fold}"] == pytest.approx(-value, rel=1e-12)
-
-
-def test_the_chosen_tree_is_kept(small_data: SurvivalData, tmp_path: Path) -> None:
-    X, y = small_data.frame, _y(small_data)
-    tree = clone(OptimalSurvivalTreeCV(max_depth=1, n_folds=2)).set_params(choose="budget").fit(X, y)
-    tree.save(tmp_path / "tree")
-    again = OptimalSurvivalTree.load(tmp_path / "tree")
-    assert again.summary() == tree.summary()
-    assert again.max_depth == tree.best_depth_
-    np.testing.assert_array_equal(again.predict_survival_function(X), tree.predict_survival_function(X))
 
 
 def test_missing_values_unknown_categories_and_columns_that_are_not_used(gbsg2: SurvivalData) -> None:
@@ -255,7 +231,7 @@ def test_parameters_and_pipelines_of_scikit_learn(small_data: SurvivalData) -> N
 
 
 def test_loaded_trees_have_the_parameters_of_their_fit(small_data: SurvivalData, tmp_path: Path) -> None:
-    X, y = small_data.frame, (small_data.time, small_data.event)
+    X, y = small_data.frame, small_data.y
     binarize = Binarizer("all", n_categories=4)
     tree = OptimalSurvivalTree(2, leaf_penalty=0.3, min_leaf=9, binarize=binarize).fit(X, y)
     text = tree.summary()
@@ -263,6 +239,10 @@ def test_loaded_trees_have_the_parameters_of_their_fit(small_data: SurvivalData,
     again = OptimalSurvivalTree.load(tmp_path / "deep" / "tree")
     assert again.summary() == text
     assert (again.max_depth, again.min_leaf) == (2, 9)
-    assert again.certified_
     pd.testing.assert_frame_equal(again.optima_, tree.optima_)
     assert clone(again).fit(X, y).summary() == text
+    chosen = OptimalSurvivalTreeCV(max_depth=1, n_folds=2, choose="budget").fit(X, y)
+    chosen.save(tmp_path / "chosen")
+    again = OptimalSurvivalTree.load(tmp_path / "chosen")
+    assert again.summary() == chosen.summary()
+    assert again.max_depth == chosen.best_depth_
