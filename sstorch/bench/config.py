@@ -18,10 +18,9 @@ from hydra.utils import instantiate
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from sstorch.checks import names_text, nearest_text
-from sstorch.data import SurvivalData, load_dataset
+from sstorch.data import SurvivalData, load_dataset, read_file
 from sstorch.data.datasets import ENTRIES
-from sstorch.data.files import load_file
-from sstorch.exceptions import ConfigError, SstorchError
+from sstorch.exceptions import ConfigError, SstorchError, named
 from sstorch.soft.estimators import SoftSurvivalTree
 from sstorch.usage import configuration
 
@@ -69,13 +68,16 @@ class DatasetConfig:
             )
         return load_dataset(self.name)
 
-    def _file(self, path: str | None, cause: str | None, **options: Any) -> SurvivalData:
+    def _file(self, path: str | None, read: Any, cause: str | None, **options: Any) -> SurvivalData:
         if path is None:
             raise ConfigError(
                 "dataset=csv needs dataset.path=FILE, and dataset.time=COLUMN with dataset.event=COLUMN or "
                 "dataset.cause=COLUMN"
             )
-        return load_file(path, **options | ({"causes": None} if cause is None else {"event": cause}))
+        options |= {"causes": None} if cause is None else {"event": cause}
+        frame = read_file(path, read)
+        with named(str(Path(path).expanduser())):
+            return SurvivalData.from_frame(frame, **options)
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from sstorch.data.columns import Schema
 from sstorch.data.datasets import list_datasets, load_dataset
-from sstorch.data.files import load_file, read_file
+from sstorch.data.files import read_file
 from sstorch.data.folds import folds_of, stratified_folds
 from sstorch.data.preprocessing import Preprocessor
 from sstorch.data.surv import Surv
@@ -16,7 +16,6 @@ __all__ = [
     "folds_of",
     "list_datasets",
     "load_dataset",
-    "load_file",
     "read_file",
     "stratified_folds",
 ]

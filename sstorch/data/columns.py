@@ -151,7 +151,7 @@ def clean_features(X: object, *, categories: Container[str] = ()) -> pd.DataFram
             "give at least one feature"
         )
     _check_dense(len(frame), sum(isinstance(dtype, pd.SparseDtype) for dtype in frame.dtypes))
-    out, faults = dict[str, object](), list[DataError]()
+    out, faults = dict[str, object](), list[str]()
     for name in frame.columns:
         column = frame[name]
         try:
@@ -160,12 +160,9 @@ def clean_features(X: object, *, categories: Container[str] = ()) -> pd.DataFram
             else:
                 out[name] = finite_values(column, f"column {name!r}")
         except DataError as fault:
-            faults.append(fault)
-    if len(faults) == 1:
-        raise faults[0]
+            faults.append(str(fault))
     if faults:
-        texts = [f"({number}) {fault}" for number, fault in enumerate(faults, 1)]
-        raise DataError(f"{len(faults)} faults: {'; '.join(texts)}")
+        raise DataError("; ".join(faults))
     return pd.DataFrame(out, index=frame.index)
 
 
@@ -203,13 +200,11 @@ def _first(column: pd.Series, mask: BoolArray) -> str:
 
 
 def _refuse_dates(column: pd.Series, where: str) -> None:
-    if pdt.is_datetime64_any_dtype(column.dtype) or isinstance(column.dtype, pd.PeriodDtype):
+    if column.dtype.kind in "mM" or isinstance(column.dtype, pd.PeriodDtype):
         raise DataError(
-            f"{where} holds dates; turn it into a number, for instance days since a start: "
+            f"{where} holds dates or time differences; turn it into a number, such as days since a start, "
             "(date - start).dt.days, or drop it"
         )
-    if pdt.is_timedelta64_dtype(column.dtype):
-        raise DataError(f"{where} holds time differences; turn it into a number, for instance with .dt.days")
 
 
 def _refuse_numbers_as_text(column: pd.Series, where: str) -> None:

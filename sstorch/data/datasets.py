@@ -316,7 +316,14 @@ def load_dataset(name: str) -> SurvivalData:
         )
     try:
         data = LOADERS[name]()
-        _check_as_listed(data, name)
+        loaded = [len(data), len(data.feature_names), data.n_events]
+        listed, needs = [int(ENTRIES[name][key]) for key in ("N", "p", "events")], ENTRIES[name]["needs"]
+        if loaded != listed:
+            text = "{} rows, {} features and {} events, but {}, {} and {} are listed".format(*loaded, *listed)
+            if needs in PACKAGES:
+                tested = pip_install(f"{needs}=={PACKAGES[needs][1]}")
+                text += f": {needs} {metadata.version(needs)} was changed; install what was tested: {tested}"
+            raise DataError(text)
     except (ConfigError, DataError) as error:
         raise type(error)(f"data set {name!r}: {error}") from error
     data.time_unit = ENTRIES[name]["time_unit"]
@@ -334,16 +341,3 @@ def list_datasets() -> pd.DataFrame:
     table = pd.DataFrame(list(ENTRIES.values())).astype({"N": int, "p": int, "events": int})
     table.insert(4, "censoring", 100 * (1 - table["events"] / table["N"]))
     return table
-
-
-def _check_as_listed(data: SurvivalData, name: str) -> None:
-    """Refuse data that a changed source has changed; the message names the version to install."""
-    listed, needs = [int(ENTRIES[name][key]) for key in ("N", "p", "events")], ENTRIES[name]["needs"]
-    loaded = len(data), len(data.feature_names), data.n_events
-    if list(loaded) == listed:
-        return
-    message = "{} rows, {} features and {} events, but {}, {} and {} are listed".format(*loaded, *listed)
-    if needs in PACKAGES:
-        tested = pip_install(f"{needs}=={PACKAGES[needs][1]}")
-        message += f": {needs} {metadata.version(needs)} holds other data; install what was tested: {tested}"
-    raise DataError(message)

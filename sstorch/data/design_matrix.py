@@ -106,8 +106,8 @@ class DesignMatrix(Batched):
     @cached_property
     def places(self) -> Tensor:
         """Positions of the numbers among the features, (d,)."""
-        inside = {place for first, size in self.blocks for place in range(first, first + size)}
-        own = [place for place in range(self.shape[-1]) if place not in inside]
+        coded = set(self.levels.tolist())
+        own = [place for place in range(self.shape[-1]) if place not in coded]
         return torch.tensor(own, dtype=torch.long, device=self.device)
 
     @cached_property

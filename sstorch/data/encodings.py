@@ -12,10 +12,10 @@ References:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import combinations
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -180,11 +180,8 @@ class Smooth(Log):
 
 def _distinct(knots: FloatArray) -> FloatArray:
     """Knots in order, without those that nearly equal the one before."""
-    kept: list[float] = knots[:1].tolist()
-    for knot in knots[1:].tolist():
-        if knot - kept[-1] > _LEAST_WIDTH * (knots[-1] - knots[0]):
-            kept.append(knot)
-    return np.array(kept)
+    far = np.append(True, np.diff(knots) > _LEAST_WIDTH * (knots[-1] - knots[0]))
+    return np.asarray(knots[far])
 
 
 def _natural_curves(x: FloatArray, knots: FloatArray) -> Curves:
@@ -286,19 +283,18 @@ def parse_interactions(value: object) -> Interactions:
     """Pairs of different columns, or ``"all"`` of them."""
     if isinstance(value, str) and value == "all":
         return "all"
-    given: Iterable[Any] = value if isinstance(value, Iterable) and not isinstance(value, str) else [value]
-    pairs = [
-        tuple(pair) if isinstance(pair, Iterable) and not isinstance(pair, str) else (pair,) for pair in given
-    ]
-    texts = all(isinstance(name, str) for pair in pairs for name in pair)
-    if not texts or any(len(pair) != 2 or pair[0] == pair[1] for pair in pairs):
+    try:
+        pairs = [(first, second) for first, second in value]  # type: ignore[attr-defined]
+    except (TypeError, ValueError):  # no pairs
+        pairs = [(value, value)]
+    if any(not isinstance(one, str) or not isinstance(other, str) or one == other for one, other in pairs):
         raise ConfigError(
             "interactions must be pairs of different columns, such as [('age', 'sex')], or 'all', "
             f"got {value!r}"
         )
     if len(set(map(frozenset, pairs))) < len(pairs):
         raise ConfigError(f"interactions must name each pair once, got {value!r}")
-    return tuple((first, second) for first, second in pairs)
+    return tuple(pairs)
 
 
 @dataclass(frozen=True)

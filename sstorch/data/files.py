@@ -13,7 +13,6 @@ from pandas.api import types as pdt
 
 from sstorch.checks import DATA_ROW, check_unique, rows_text, wording
 from sstorch.data.columns import MISSING
-from sstorch.data.survival_data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError, named
 from sstorch.usage import install_extra
 
@@ -44,35 +43,6 @@ _HINT = (
     "give the separator, such as read={'sep': ';'}, or where lines stand above the names of the columns, "
     "read={'skiprows': 1}"
 )
-
-
-def load_file(
-    path: str | os.PathLike[str],
-    time: str = "time",
-    event: str = "event",
-    *,
-    read: Mapping[str, Any] | None = None,
-    **options: Any,
-) -> SurvivalData:
-    """Read survival data from a file with a header and one row per subject, or several with `id`.
-
-    Args:
-        path: File, as for :func:`read_file`.
-        time: Column of the times.
-        event: Column of the event indicators, or with `causes` of the causes.
-        read: Options of the function of pandas, as for :func:`read_file`.
-        **options: Other options of :meth:`SurvivalData.from_frame`, such as `drop`, `entry` and `id`.
-
-    Raises:
-        DataError: The file cannot be read or its data are invalid; the message starts with the path.
-        ConfigError: An option is unknown.
-
-    Warns:
-        DataWarning: A column looks like an identifier or a leak of the outcome; see :class:`SurvivalData`.
-    """
-    frame = read_file(path, read)
-    with named(os.path.expanduser(os.fspath(path))):
-        return SurvivalData.from_frame(frame, time, event, **options)
 
 
 def read_file(path: str | os.PathLike[str], read: Mapping[str, Any] | None = None) -> pd.DataFrame:

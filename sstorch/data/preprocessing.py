@@ -138,8 +138,7 @@ class Preprocessor(Packed):
             names, origins = self.schema.feature_names_out, self.schema.origins
             self.basis_ = Basis.fit(self.encodings, origins, names, z, given)
         if empty:
-            text = f"column {names_text(empty)} is missing in every training row and is set to zero"
-            warn(text)
+            warn(f"column {names_text(empty)} is missing in every training row and is set to zero")
         return self
 
     def transform(self, X: object) -> FloatArray:

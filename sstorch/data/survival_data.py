@@ -10,14 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_columns_exist, check_same_order, check_weight, counted, wording
 from sstorch.data.columns import clean_features, labels, row_labels, vocabulary
 from sstorch.data.oddities import check_trainable, few_events, odd_columns
-from sstorch.data.surv import OutcomeType, Surv, as_surv, without_outcome
+from sstorch.data.surv import Surv, as_surv, without_outcome
 from sstorch.data.target import (
     Intervals,
     cause_number,
@@ -29,7 +28,7 @@ from sstorch.data.target import (
     parse_subjects,
     positive_times,
 )
-from sstorch.data.time_unit import check_time_unit
+from sstorch.data.time_unit import check_time_unit, rows_of_subjects
 from sstorch.exceptions import ConfigError, DataError, warn
 
 # A column with more values than this is a measurement, not a group.
@@ -78,16 +77,7 @@ class SurvivalData:
     '3 rows, 1 feature (1 numeric, 0 categorical), 2 events (66.7 %), times 3 to 8, 0.0 % of cells missing'
     """
 
-    frame: pd.DataFrame
-    nominal_time: FloatArray
-    cause: IntArray
-    sample_weight: FloatArray
-    entry: FloatArray
-    outcome_type: OutcomeType
-    zero_time: float
     groups: Groups | None = None
-    causes: tuple[str, ...] | None = None
-    time_unit: str | None = None
     subject: IntArray | None = None
     intervals: Intervals | None = None
 
@@ -328,17 +318,6 @@ class SurvivalData:
         part.outcome_type = part.y.outcome_type
         return part
 
-    def reweighted(self, factor: npt.ArrayLike) -> Self:
-        """Return the rows with weights multiplied by a factor (n,), >= 0, such as the draws of a resample.
-
-        Rows with factor zero are excluded.
-        """
-        weight = check_weight(factor, len(self))
-        assert weight is not None
-        part = self.subset(weight > 0)
-        part.sample_weight = part.sample_weight * weight[weight > 0]
-        return part
-
     def warn_of_few_events(self) -> None:
         """Warn before fitting about fewer than ten events, or fewer events than encoded columns."""
         for text in few_events(self.frame, self.event):
@@ -354,7 +333,7 @@ class SurvivalData:
         n, p = self.frame.shape
         n_categorical = sum(isinstance(d, pd.CategoricalDtype) for d in self.frame.dtypes)
         n_late = int(np.count_nonzero(self.entry))
-        subjects = "" if self.subject is None else f" of {self.subject.max() + 1} subjects"
+        subjects = None if self.subject is None else self.subject.max() + 1
         in_unit = f" {self.time_unit}" if self.time_unit else ""
         late = f", {counted(n_late, 'row')} with late entry" if n_late else ""
         causes = ""
@@ -364,7 +343,7 @@ class SurvivalData:
             counts = np.bincount(self.cause, minlength=len(self.causes) + 1)[1:]
             causes = ": " + ", ".join(f"{k} {name}" for k, name in zip(counts, self.causes, strict=True))
         return (
-            f"{counted(n, 'row')}{subjects}, {counted(p, 'feature')} "
+            f"{rows_of_subjects(n, subjects)}, {counted(p, 'feature')} "
             f"({p - n_categorical} numeric, {n_categorical} categorical), "
             f"{self.n_events} events ({100 * self.event.mean():.1f} %{causes}), "
             f"times {self.nominal_time.min():g} to {self.nominal_time.max():g}{in_unit}{late}, "

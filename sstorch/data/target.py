@@ -280,7 +280,7 @@ def positive_times(time: FloatArray, event: BoolArray, value: float | None) -> t
 CauseNames = Mapping[Any, str] | Sequence[str] | str
 # Codes of causes that are found without names; a larger number is a measurement.
 _CODES = [str(k) for k in range(21)]
-_CENSORED = ("0", "censored", "right-censored", "right censored", "censor", "cens", "none")
+_CENSORED = ("0", "censored")
 
 
 def cause_number(cause: int | str, names: Sequence[str]) -> int:

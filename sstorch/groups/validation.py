@@ -143,7 +143,9 @@ def resamples(data: SurvivalData, n_resamples: int, seed: int) -> tuple[list[Sur
     counts = np.stack([generator.multinomial(len(shares), shares) for _ in range(count)])
     if data.subject is not None:
         counts = counts[:, data.subject]
-    splits = [data.reweighted(drawn) for drawn in counts]
+    splits = [data.subset(drawn > 0) for drawn in counts]
+    for part, drawn in zip(splits, counts, strict=True):
+        part.sample_weight = part.sample_weight * drawn[drawn > 0]
     for number, name in enumerate(("",) if data.causes is None else data.cause_names, 1):
         if not all((split.cause == number).any() for split in splits):
             events = f"{(data.cause == number).sum()} events" + (f" of cause {name}" if name else "")

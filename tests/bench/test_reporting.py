@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from sstorch.bench.reporting import load_model, main, report_of_run, sweep_report
-from sstorch.data import load_file
+from sstorch.data import SurvivalData, read_file
 from sstorch.document import to_markdown
 from sstorch.exceptions import ConfigError
 from sstorch.metrics import KaplanMeier
@@ -69,7 +69,7 @@ def test_the_page_has_every_part_and_needs_nothing_else(run: Path, page: str) ->
 
 
 def test_the_rows_are_those_of_the_file(run: Path, page: str, cohort: Path) -> None:
-    data = load_file(cohort, time="days", event="died", time_unit="days")
+    data = SurvivalData.from_frame(read_file(cohort), time="days", event="died", time_unit="days")
     tree = load_model(run / "model")
     leaf = tree.apply(data.frame)
     facts = dict(_rows(page, "The rows"))
@@ -88,7 +88,7 @@ def test_the_rows_are_those_of_the_file(run: Path, page: str, cohort: Path) -> N
 
 
 def test_groups_and_scores_are_those_of_the_run(run: Path, page: str, cohort: Path) -> None:
-    data = load_file(cohort, time="days", event="died")
+    data = SurvivalData.from_frame(read_file(cohort), time="days", event="died")
     leaf = load_model(run / "model").apply(data.frame)
     for name, rows, events, median, *_ in _rows(page, "The groups"):
         inside = leaf == int(name.split()[1])

@@ -209,7 +209,6 @@ def test_the_four_kinds_of_interval_rows() -> None:
     assert data.nominal_time.tolist() == [2, 2, 5, 5]
     assert "3 events (75.0 %: 2 within intervals)" in data.describe()
     assert [part.tolist() for part in data.subset([2, 0]).y.intervals or ()] == [[3, 0], [7, 4]]
-    assert data.reweighted([1, 0, 1, 1]).nominal_time.tolist() == [2, 5, 5]
     exact = SurvivalData(X, Surv.interval([1, 2, 3, 5], [1, 2, np.inf, 5]))
     assert exact.intervals is None
     assert (exact.time.tolist(), exact.event.tolist()) == ([1, 2, 3, 5], [True, True, False, True])

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sstorch import OptimalSurvivalTree, SurvivalRegression, load_dataset
-from sstorch.data import load_file
+from sstorch import OptimalSurvivalTree, SurvivalData, SurvivalRegression, load_dataset
 from sstorch.data.time_unit import HORIZON_SHARES, duration, round_horizons
 from sstorch.reading import export_text, leaf_table
 from tests.flat import soft_tree
@@ -49,9 +48,8 @@ def test_a_unit_goes_from_the_data_to_texts_and_into_files(tmp_path: Path) -> No
     data = load_dataset("gbsg2")
     assert data.time_unit == data.subset([0, 1]).time_unit == "days"
     assert ", times 8 to 2659 days, " in data.describe()
-    file, columns = tmp_path / "rows.csv", {"time": data.time, "event": data.event.astype(int)}
-    data.frame.assign(**columns).to_csv(file, index=False)
-    assert (load_file(file).time_unit, load_file(file, time_unit="weeks").time_unit) == (None, "weeks")
+    rows = data.frame.assign(time=data.time, event=data.event)
+    assert SurvivalData.from_frame(rows, time_unit=" weeks").time_unit == "weeks"
     depth_0 = {"depth": 0, "numeric": "linear"}
     y = data.time, data.event
     tree = soft_tree(time_unit="days", **depth_0).fit(data.frame, y)
