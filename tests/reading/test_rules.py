@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import Columns, GatePenalties, PrognosticTree, SoftSurvivalTree, SurvivalData
+from sstorch import Columns, PrognosticTree, SoftSurvivalTree, SurvivalData
 from sstorch.reading import export_text, gate_table
 from tests.flat import soft_tree
 from tests.reading.trees import (
@@ -47,6 +47,7 @@ def gated(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> dict[str, tuple[Soft
     n = np.arange(120)
     frames = {
         "missing": pd.DataFrame({"size": n + 1.25, "kind": ["a", "b", "c", None] * 30}),
+        "years": pd.DataFrame({"year": 1995.0 + n % 21, "age": 40.25 + 37 * n % 120 / 3}),
         "switch": pd.DataFrame({"age": 20.5 + n % 80, "aaa": n % 2, "bbb": [0.0, 1, 1, 1, np.nan] * 24}),
     }
     found, y = {"gbsg2": (fitted, gbsg2)}, (np.random.default_rng(0).exponential(size=120) + 0.1, n >= 0)
@@ -67,35 +68,29 @@ def test_rule_of_a_gate(case: Any, gated: dict[str, tuple[SoftSurvivalTree, Surv
     np.testing.assert_array_equal(satisfies(right, data.frame), ~goes_left)
 
 
-def test_other_gates_are_sums_of_few_digits(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
-    raw = in_original_units(fitted, gbsg2.frame)
-    for node, here, left in at_gates(fitted, gbsg2.frame):
-        rule = gate_table(fitted, None).loc[node, "rule"]
-        np.testing.assert_array_equal(sum_holds(rule, raw[here]), left[here])
-    sums = [
-        ({"menostat=Pre": 2.0, "tgrade=II": 2.0, "tgrade=I": 4.0}, -3.0),  # categories that are no block
-        ({"pnodes": -0.123456, "progrec": 0.00456789}, 0.7),
-        ({"horTh=yes": 2.0, "tgrade=III": -9.0}, -1.0),
-        ({"pnodes": -1.0, "horTh=yes": 4.0}, 3.4),
-    ]
-    for gate in sums:
-        tree = with_gates(fitted, {1: gate}, gbsg2)
-        rule = tree._reading.rules[1].text()
-        np.testing.assert_array_equal(sum_holds(rule, raw), leaf_of(tree, gbsg2.frame) < 2)
-    assert max(len(word.strip("+-.0").replace(".", "")) for word in rule.split()[:4:2]) < 6
+SUMS: list[tuple[str, dict[str, float], float]] = [
+    ("gbsg2", {"menostat=Pre": 2.0, "tgrade=II": 2.0, "tgrade=I": 4.0}, -3.0),  # categories that are no block
+    ("gbsg2", {"pnodes": -0.123456, "progrec": 0.00456789}, 0.7),
+    ("gbsg2", {"horTh=yes": 2.0, "tgrade=III": -9.0}, -1.0),
+    ("gbsg2", {"pnodes": -1.0, "horTh=yes": 4.0}, 3.4),
+    ("years", {"year": -0.0312345, "age": 0.0123456}, 61.87),  # far from zero: the constant keeps its digits
+]
 
 
-def test_column_far_from_zero_keeps_its_digits() -> None:
-    draws = np.random.default_rng(0)
-    frame = pd.DataFrame({"year": draws.integers(1995, 2016, 300) * 1.0, "age": draws.uniform(40, 80, 300)})
-    early = (frame["year"] < 2005) ^ (frame["age"] > 60)
-    y = draws.exponential(np.where(early, 1.0, 9.0)) + 0.01, draws.random(300) < 0.8
-    penalties = GatePenalties(gate_ridge=1e-4)
-    tree = SoftSurvivalTree(2, "weibull", trainer="joint", init="kmeans", n_starts=2, penalties=penalties)
-    tree.set_params(random_state=0).fit(frame, y)
-    for node, here, left in at_gates(tree, frame):
-        rule = gate_table(tree, None).loc[node, "rule"]
-        np.testing.assert_array_equal(sum_holds(rule, frame[here]), left[here])
+@pytest.mark.parametrize("case", SUMS)
+def test_other_gates_are_sums_of_few_digits(
+    case: Any, gated: dict[str, tuple[SoftSurvivalTree, SurvivalData]]
+) -> None:
+    rows, *gate = case
+    tree, data = gated[rows]
+    tree = with_gates(tree, {1: gate}, data)
+    rule, goes_left = (
+        tree._reading.rules[1].text(),
+        leaf_of(tree, data.frame) < tree._tree.group_numbers.size // 2,
+    )
+    assert 0 < goes_left.sum() < len(data)
+    np.testing.assert_array_equal(sum_holds(rule, in_original_units(tree, data.frame)), goes_left)
+    assert max(len(word.strip("+-.0").replace(".", "")) for word in rule.split()[:-3:2]) < 6
 
 
 def test_logarithm_reads_as_threshold_of_the_column(gbsg2: SurvivalData) -> None:

@@ -15,7 +15,7 @@ from sstorch.reading import effects, export_text, gate_coefficients, gate_table,
 from sstorch.validation import group_table
 from tests.flat import soft_tree
 from tests.groups.trees import CAUSES, Fitted, fitted, refitted
-from tests.reading.trees import QUICK, at_gates, in_original_units, leaf_of
+from tests.reading.trees import QUICK, at_gates, in_original_units, leaf_of, sum_holds
 
 
 @pytest.fixture(scope="module")
@@ -27,10 +27,12 @@ def dense(gbsg2: SurvivalData) -> Fitted:
 def test_gate_tables_hold_the_gates_in_original_units(dense: Fitted) -> None:
     tree, data = dense
     table, long, raw = gate_table(tree), gate_coefficients(tree), in_original_units(tree, data.frame)
+    rules = gate_table(tree, None)["rule"]
     assert list(table.index) == [1, 2, 3]
     for node, here, left in at_gates(tree, data.frame):
         assert (table["rows"][node], table["events"][node]) == (here.sum(), data.event[here].sum())
         assert table["yes"][node] == pytest.approx(left.sum() / here.sum())
+        np.testing.assert_array_equal(sum_holds(rules[node], raw[here]), left[here])
         own = long.loc[node]
         assert own["share"].sum() == pytest.approx(1.0)
         assert (np.diff(own["effect"].abs()) <= 0).all()
