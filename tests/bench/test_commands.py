@@ -143,7 +143,7 @@ def test_output_is_redirected_in_any_encoding(tmp_path: Path, monkeypatch: pytes
     place = tmp_path / "Läufe ω"
     own = [f"hydra.run.dir={place}", "dataset=csv", f"dataset.path={tmp_path / 'rows ω.csv'}", "logger=none"]
     for command in (
-        lambda: sstorch(monkeypatch, *own, "experiment=quick", "model.depth=1", "cv.n_folds=2"),
+        lambda: sstorch(monkeypatch, *own, "model=regression", "cv.peers=false", "cv.n_folds=2"),
         lambda: reporting.main([str(place)]),
         lambda: sstorch(monkeypatch, *own, "--cfg", "job"),
     ):

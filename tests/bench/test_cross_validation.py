@@ -72,12 +72,14 @@ def test_scores_are_weighted_and_rows_without_weight_are_left_out(small_data: Su
     frame.loc[weight == 0, frame.columns[0]] = 1e6
     y = small_data.y.weighted(weight)
     data = SurvivalData(frame, y)
-    result, used = cross_validate(SurvivalRegression(), data, 2), data.subset(weight > 0)
-    pd.testing.assert_frame_equal(result.scores, cross_validate(SurvivalRegression(), used, 2).scores)
+    result, used = cross_validate(SurvivalRegression("weibull"), data, 2), data.subset(weight > 0)
+    pd.testing.assert_frame_equal(
+        result.scores, cross_validate(SurvivalRegression("weibull"), used, 2).scores
+    )
     held_out = result.held_out(data)
     np.testing.assert_array_equal(held_out["row"], np.flatnonzero(weight))
     np.testing.assert_array_equal(held_out["fold"], result.folds)
-    alone = SurvivalRegression().fit(frame, y)
+    alone = SurvivalRegression("weibull").fit(frame, y)
     pd.testing.assert_frame_equal(inference.terms(result.model), inference.terms(alone), rtol=1e-8)
     tree, test, train = result.trees[0], used.subset(result.folds == 0), used.subset(result.folds != 0)
     names = ["c_harrell", "ibs_graf", "ibs_sksurv"]

@@ -14,6 +14,7 @@ from sstorch.bench.baselines import BASELINES
 from sstorch.bench.baselines.base import Baseline
 from sstorch.exceptions import ConfigError, DataError
 from tests.causes import simulated
+from tests.conftest import nightly_but
 
 # As small as shows what is tested.
 QUICK: dict[str, dict[str, Any]] = {
@@ -36,7 +37,8 @@ def quick(name: str) -> Baseline:
     return baseline
 
 
-@pytest.fixture(params=list(BASELINES), scope="module")
+# Processes of R take seconds each: test_r_trees.py has them every day.
+@pytest.fixture(params=nightly_but(set(BASELINES) - {"rpart", "ctree"}, BASELINES), scope="module")
 def baseline(request: pytest.FixtureRequest) -> Baseline:
     return quick(request.param)
 

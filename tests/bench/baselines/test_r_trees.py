@@ -59,6 +59,7 @@ def test_curves_are_those_of_pec(gbsg2: SurvivalData, tmp_path) -> None:
         np.testing.assert_allclose(fitted.falling_curves(test.frame, TIMES), peer, atol=1e-9)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["rpart", "ctree"])
 def test_a_leaf_has_the_kaplan_meier_curve_of_its_rows(gbsg2: SurvivalData, name: str) -> None:
     fitted = make_baseline(name, depth=2).fit(gbsg2.frame, gbsg2.weighted_y)
@@ -72,6 +73,7 @@ def test_a_leaf_has_the_kaplan_meier_curve_of_its_rows(gbsg2: SurvivalData, name
         np.testing.assert_allclose(curve, peer.survival_function_at_times(times), atol=1e-9)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["rpart", "ctree"])
 def test_a_tree_without_a_split_is_kaplan_meier(name: str) -> None:
     rng = np.random.default_rng(0)
@@ -81,6 +83,7 @@ def test_a_tree_without_a_split_is_kaplan_meier(name: str) -> None:
     np.testing.assert_allclose(curves, plain, atol=1e-9)
 
 
+@pytest.mark.nightly
 def test_versions_and_errors_are_those_of_r() -> None:
     names = {"sstorch", "R", "rpart", "party", "pec", "prodlim", "survival"}
     assert set(make_baseline("ctree").versions()) == names
