@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -77,11 +78,19 @@ class LeafParameters(Batched):
     shape: Tensor  # at x = 0 if they are linear in x, shape (*batch_shape, L, m)
     shape_slope: Tensor  # shape (*batch_shape, L, m, p), or (*batch_shape, L, 0, p) for constant shapes
 
-    @staticmethod
-    def parts(leaf: Leaf) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Fields of a module whose last batch dimension counts the leaves, or of one leaf of them."""
+    @classmethod
+    def of(cls, leaf: Leaf) -> LeafParameters:
+        """Those of a module, whose last batch dimension counts the leaves; or of one leaf, without L."""
         none = leaf.shape.new_zeros(*leaf.shape.shape[:-1], 0, leaf.slope.shape[-1])
-        return leaf.slope, leaf.intercept, leaf.shape, none if leaf.shape_slope is None else leaf.shape_slope
+        return cls(
+            leaf.slope, leaf.intercept, leaf.shape, none if leaf.shape_slope is None else leaf.shape_slope
+        )
+
+    @classmethod
+    def stack(cls, leaves: Sequence[Leaf]) -> LeafParameters:
+        """Those of modules, one a leaf."""
+        parts = zip(*(vars(cls.of(leaf)).values() for leaf in leaves), strict=True)
+        return cls(*(torch.stack(each, axis) for each, axis in zip(parts, (-2, -1, -2, -3), strict=True)))
 
     @classmethod
     def unflatten(cls, theta: Tensor, n_features: int, n_shape: int) -> LeafParameters:
@@ -118,16 +127,12 @@ class LeafParameters(Batched):
 
     def at_rows(self, x: Tensor, leaf: Tensor) -> tuple[Tensor, Tensor]:
         """Linear predictor (N,) and shapes (N, m) of rows (N, p), each in one leaf, position (N,)."""
-        x = self.features(x)
-
-        def scores(slope: Tensor, constant: Tensor) -> Tensor:
-            return (slope.index_select(0, leaf) * x).sum(-1) + constant.index_select(0, leaf)
-
-        shape = self.shape.index_select(0, leaf)
-        if n_slopes := self.shape_slope.shape[-2]:
-            own = [scores(self.shape_slope[:, k], self.shape[:, k]) for k in range(n_slopes)]
-            shape = torch.stack(own, dim=-1)
-        return scores(self.slope, self.intercept), shape
+        x, shape = self.features(x), self.shape[leaf]
+        linear = (self.slope[leaf] * x).sum(-1) + self.intercept[leaf]
+        if self.shape_slope.shape[-2]:
+            own = [(slope[leaf] * x).sum(-1) for slope in self.shape_slope.unbind(-2)]
+            shape = shape + torch.stack(own, dim=-1)
+        return linear, shape
 
     def replaced(self, positions: Tensor, part: LeafParameters) -> LeafParameters:
         """The same with ``part`` in place of the leaves at ``positions``."""

@@ -49,18 +49,14 @@ class Topology:
 
     def branches_under(self, node: int) -> list[int]:
         """``node`` and the branch nodes below it, in heap order; empty if ``node`` is a leaf."""
-        return [n for n in self._under(node) if n in self.branches]
+        return [n for n in self.branches if self._is_under(n, node)]
 
     def leaves_under(self, node: int) -> list[int]:
         """Leaves below ``node``, from left to right; ``[node]`` if it is a leaf."""
-        return [n for n in self._under(node) if n in self.leaves]
+        return [n for n in self.leaves if self._is_under(n, node)]
 
-    def _under(self, node: int) -> list[int]:
-        nodes = [node]
-        for parent in nodes:
-            if parent in self.branches:
-                nodes += [2 * parent, 2 * parent + 1]
-        return nodes
+    def _is_under(self, n: int, node: int) -> bool:
+        return n >> max(self.level(n) - self.level(node), 0) == node
 
 
 class Gate(nn.Module):

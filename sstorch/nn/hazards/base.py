@@ -15,7 +15,7 @@ from sstorch.checks import check_choice
 from sstorch.exceptions import ConfigError
 from sstorch.newton import Gaussian, Smooth, newton
 from sstorch.nn.functional import gradients, survival_of, with_own_tensors
-from sstorch.nn.hazards.numeric import derived_terms, invert, log_rate, restricted_mean
+from sstorch.nn.hazards.numeric import derived_terms, invert, restricted_mean
 
 Ancillary = Literal["constant", "linear", "strata"]
 Derivatives = tuple[Tensor, list[Tensor], dict[tuple[int, int], Tensor]]
@@ -258,12 +258,18 @@ class HazardFamily(nn.Module, ABC):
     ) -> tuple[Tensor, Tensor]:
         """Starting values of maximum likelihood; arguments and shapes as :meth:`start`.
 
-        By default shapes of zero and, for g, events per time at risk or the weighted mean of log time.
+        By default shapes of zero and, for g, the weighted mean of log time, or the log of events, of half an
+        average row without any, per time at risk.
         """
+        total = weight.sum(-1)
         if self.of_rate:
-            intercept = log_rate(log_time, event, weight, log_entry)
+            if log_entry is not None:  # log(exp(y) - exp(entry)), time at risk from the entry on
+                log_time = log_time + torch.log(-torch.expm1((log_entry - log_time).clamp(max=-1e-12)))
+            events, half_row = (weight * event).sum(-1), 0.5 * total / (weight > 0).sum(-1)
+            at_risk = torch.logsumexp(weight.log() + log_time, dim=-1)
+            intercept = torch.where(events > 0, events, half_row).log() - at_risk
         else:
-            intercept = (weight * log_time).sum(-1) / weight.sum(-1)
+            intercept = (weight * log_time).sum(-1) / total
         return intercept, intercept.new_zeros(*intercept.shape, len(self.shape_names))
 
     # ------------------------------------------------------------------ constants from training rows

@@ -81,11 +81,10 @@ class LogisticHazard(HazardFamily):
         ends = self._aligned(self.ends, max(log_time.ndim, linear.ndim))
         number, log_left, log_length, excess = _places(log_time, ends)
         logits = linear[..., None] + shape
-        own, tail = pick(logits, number), logits[..., -1]
-        inside, rest = number < ends.shape[-1], softplus(own + log_left)
-        hazard = pick(_before(logits, ends), number)
-        hazard = hazard + torch.where(inside, softplus(own) - rest, softplus(tail) * excess)
-        return hazard, torch.where(inside, own - rest - log_length, _log_softplus(tail) - ends[..., -1])
+        own, inside = pick(logits, number), number < ends.shape[-1]
+        rest = softplus(own + log_left)
+        hazard = pick(_before(logits, ends), number) + softplus(own) * torch.where(inside, 1.0, excess) - rest
+        return hazard, _log_rate(own, inside) - rest - log_length
 
     @override
     def basis(self, log_time: Tensor) -> Tensor:
@@ -115,28 +114,25 @@ class LogisticHazard(HazardFamily):
         # A logit counts where its interval has begun, that beyond the last end as long as time ran there.
         begun = (number[..., None] >= torch.arange(ends.shape[-1], device=number.device)) & _exist(ends)
         count = torch.cat([begun.to(event.dtype), excess[..., None]], -1)
-        observed = event * (number < ends.shape[-1])
-        partly, late = (1 - observed) * (log_left > -torch.inf), event - observed
-        own, tail = pick(logits, number), logits[..., -1]
+        own, inside, partly = pick(logits, number), number < ends.shape[-1], (1 - event) * log_left.isfinite()
         odds, risen = sigmoid_and_softplus(logits)
         slope, rest = sigmoid_and_softplus((own + log_left).clamp(min=-1e4))
         loss = torch.matmul(risen.unsqueeze(-2), count.unsqueeze(-1)).squeeze(-1).squeeze(-1)
-        loss.add_(observed * (log_length - own)).addcmul_(partly, rest, value=-1)
-        loss.addcmul_(late, _log_softplus(tail) - ends[..., -1], value=-1)
-        # Derivative of log softplus, a straight line far below zero, where the softplus vanishes.
-        low, risen = tail < -_LIMIT, risen[..., -1].clamp(min=torch.finfo(risen.dtype).tiny)
-        of_tail = torch.where(low, 1.0, odds[..., -1] / risen)
+        loss.addcmul_(event, log_length - _log_rate(own, inside)).addcmul_(partly, rest, value=-1)
+        # Derivative of the log rate; of log softplus a straight line far below zero, where softplus vanishes.
+        own_odds, own_risen = sigmoid_and_softplus(own)
+        straight = inside | (own < -_LIMIT)
+        of_rate = torch.where(straight, 1.0, own_odds / own_risen.clamp(min=torch.finfo(risen.dtype).tiny))
         pairs: dict[tuple[int, int], Tensor] = {}
         if second:
             bent = (1 - odds).mul_(odds).mul_(count)
-            _add_at(bent, number, -(partly * slope * (1 - slope)))
-            bent[..., -1] -= late * torch.where(low, 0.0, of_tail * (1 - odds[..., -1] - of_tail))
+            bent_rate = torch.where(straight, 0.0, of_rate * (1 - own_odds - of_rate))
+            _add_at(bent, number, -(partly * slope * (1 - slope) + event * bent_rate))
             pairs[0, 0] = bent.sum(-1)
             for k, part in enumerate(bent.unbind(-1), start=1):  # no logit but g acts on two intervals
                 pairs[0, k] = pairs[k, k] = part
         first = odds.mul_(count)
-        _add_at(first, number, -(observed + partly * slope))
-        first[..., -1] -= late * of_tail
+        _add_at(first, number, -(partly * slope + event * of_rate))
         return loss, [first.sum(-1), *first.unbind(-1)], pairs
 
     @override
@@ -214,13 +210,13 @@ class LogisticHazard(HazardFamily):
 def _places(log_time: Tensor, ends: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Of log times among log ends, which have one dimension more, in the shape of the times."""
     # Returns: number of the interval, from 0, n beyond the last end; the log share of it that is left, -inf
-    # at its end and beyond the last; its log length, 0 beyond; the time beyond the last end in units of it.
+    # at its end and beyond the last; its log length, beyond that of all; the time beyond in units of that.
     y, near = log_time[..., None], _tolerance(ends.dtype)
     number = (y > ends + near).sum(-1)
     left, length = (pick(part, number) for part in _bounds(ends))
     beyond = number == ends.shape[-1]
     over = beyond | ((y >= ends - near).sum(-1) > number)
-    length = torch.where(beyond, 1.0, length)
+    length = torch.where(beyond, left, length)
     share = ((left + length - torch.exp(log_time)) / length).clamp(torch.finfo(length.dtype).tiny, 1.0)
     log_left = torch.where(over, 1.0, share).log().masked_fill(over, -torch.inf)
     excess = torch.expm1(torch.minimum((log_time - ends[..., -1]).clamp(min=0), _log_excess(ends)))
@@ -259,6 +255,7 @@ def _tolerance(dtype: torch.dtype) -> float:
     return math.sqrt(torch.finfo(dtype).eps)
 
 
-def _log_softplus(z: Tensor) -> Tensor:
-    """Logarithm of softplus, which is z far below zero."""
-    return torch.where(z < -_LIMIT, z - torch.exp(z.clamp(max=0)) / 2, softplus(z.clamp(min=-_LIMIT)).log())
+def _log_rate(own: Tensor, inside: Tensor) -> Tensor:
+    """Log odds of the interval of a time; beyond the last end the log of their softplus, far down a line."""
+    near, line = softplus(own.clamp(min=-_LIMIT)).log(), own - torch.exp(own.clamp(max=0)) / 2
+    return torch.where(inside, own, torch.where(own < -_LIMIT, line, near))

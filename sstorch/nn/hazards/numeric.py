@@ -152,17 +152,6 @@ def placed(
     return [choose(row[mask]) for row, mask in zip(times, chosen, strict=True)]
 
 
-def log_rate(log_time: Tensor, event: Tensor, weight: Tensor, log_entry: Tensor | None = None) -> Tensor:
-    """Log of events per time at risk, (R, M) -> (R,); without events of half an average row."""
-    if log_entry is not None:
-        # log(exp(y) - exp(entry)), time at risk from the entry on.
-        log_time = log_time + torch.log(-torch.expm1((log_entry - log_time).clamp(max=-1e-12)))
-    at_risk = torch.logsumexp(weight.log() + log_time, dim=-1)
-    events = (weight * event).sum(-1)
-    half_row = 0.5 * weight.sum(-1) / (weight > 0).sum(-1)
-    return torch.where(events > 0, events, half_row).log() - at_risk
-
-
 def pick(values: Tensor, number: Tensor) -> Tensor:
     """Values (..., C) at numbers 0 .. C - 1, whose shape broadcasts with (...)."""
     lead = torch.broadcast_shapes(values.shape[:-1], number.shape)

@@ -98,14 +98,6 @@ def check_family(family: HazardFamily) -> None:
     linear, offset, log_time = grid[:, :1], grid[:, 1:], values[2].expand(len(grid), -1)
     shape = offset[..., None].expand(-1, 1, len(family.shape_names))
 
-    def require(good: Tensor, text: str) -> None:
-        if not bool(good.all()):
-            row, column = (~good).nonzero()[0].tolist()
-            raise ConfigError(
-                f"{title}: {text}, such as at log time {_LOG_TIMES[min(column, len(_LOG_TIMES) - 1)]:g}, "
-                f"linear predictor {float(linear[row, 0]):g} and shapes {float(offset[row, 0]):g}"
-            )
-
     try:
         hazard = torch.as_tensor(family.cumulative_hazard(log_time, linear, shape))
     except Exception as error:
@@ -118,18 +110,26 @@ def check_family(family: HazardFamily) -> None:
             f"{title}: cumulative_hazard must be elementwise and keep the dtype: expected a tensor of "
             f"{log_time.dtype} and shape (9, 7), got {hazard.dtype} and {tuple(hazard.shape)}"
         )
-    require(hazard.isfinite(), "H is not a finite number")
-    require(hazard >= 0, "H is negative")
-    require(hazard.diff(dim=1) >= -1e-3, "H falls with time")
     beginning = family.cumulative_hazard(torch.full_like(linear, _BEGINNING), linear, shape)
-    require(beginning.abs() <= _NEARLY_NOTHING * (1 + hazard[:, -1:]), "H is not 0 at time zero")
 
     def loss(linear: Tensor, *shapes: Tensor) -> Tensor:
         of_rows = torch.stack(shapes, -1) if shapes else shape
         return family.loss(LogTimes(log_time, torch.ones_like(log_time)), linear, of_rows)
 
     plain = [linear.expand_as(log_time), *shape.expand(*log_time.shape, -1).unbind(-1)]
-    require(loss(*plain).isfinite(), "the loss H - log h is not a finite number")
+    for good, text in (
+        (hazard.isfinite(), "H is not a finite number"),
+        (hazard >= 0, "H is negative"),
+        (hazard.diff(dim=1) >= -1e-3, "H falls with time"),
+        (beginning.abs() <= _NEARLY_NOTHING * (1 + hazard[:, -1:]), "H is not 0 at time zero"),
+        (loss(*plain).isfinite(), "the loss H - log h is not a finite number"),
+    ):
+        if not bool(good.all()):
+            row, column = (~good).nonzero()[0].tolist()
+            raise ConfigError(
+                f"{title}: {text}, such as at log time {log_time[row, column]:g}, linear predictor "
+                f"{linear[row, 0]:g} and shapes {offset[row, 0]:g}"
+            )
     with torch.enable_grad():
         parts = [part.clone().requires_grad_() for part in plain]
         if not torch.autograd.gradcheck(loss, parts, raise_exception=False, fast_mode=True):
