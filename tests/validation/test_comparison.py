@@ -30,7 +30,7 @@ def regression() -> SurvivalRegression:
 
 
 def test_differences_and_errors_equal_numeric_derivatives_of_the_definition() -> None:
-    X, y = rows(60)
+    X, y = rows(40)
     models = {"true": Known(), "noisy": Known(0.7, noise=0.6)}
     found = compare(models, X, y, times=OF_LOOPS).differences
     time, event, _ = y.right_censored("test")
