@@ -71,7 +71,7 @@ def test_every_kind_of_block_in_both_formats() -> None:
         '<section id="section-1">\n<h2>Outer</h2>\n<p>Text.</p>\n<details>\n<summary>Inner</summary>\n<ul>',
         '<p class="caption">A table.</p>',
         '<tr><th scope="row">one</th>\n<td>1<small>note</small></td>\n<td class="left">two</td>\n</tr>',
-        '<figure class="broad" tabindex="0"><img alt="In words" src="data:image/svg+xml;base64,',
+        '<figure tabindex="0"><img alt="In words" style="--inches: 16.0" src="data:image/svg+xml;base64,',
     ):
         assert part in html
     assert html == to_html(report)

@@ -222,7 +222,7 @@ def _refuse_numbers_as_text(column: pd.Series, where: str) -> None:
     text = f"{n_labels} different numbers or dates written as text, such as {_first(column, found)}{others}"
     raise DataError(
         f"{where} holds {text}; {_CONVERT}; dates become days since a start, (pd.to_datetime(date) - "
-        "start).dt.days, and names of groups a category"
+        "start).dt.days, and names of groups a category; or leave the column out"
     )
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 FIGURES = "figures"
 ABSENT = "\N{EN DASH}"
 DIGITS = 3
-# Inches up to which a figure can be read at the width of a page.
-_BROAD = 14.0
 # A column with any other word is set flush left.
 _NUMERIC = re.compile(r"(?:[\W\d]|to|n\. d\.|not reached)*")
 
@@ -191,11 +189,10 @@ def _html(block: Block, level: int) -> str:
     if isinstance(block, list):
         return "\n".join(["<ul>", *(f"<li>{escape(item)}</li>" for item in block), "</ul>"])
     if isinstance(block, Picture):
-        broad = block.figure.get_figwidth() > _BROAD
-        start = '<figure class="broad" tabindex="0">' if broad else "<figure>"
         source = f"data:image/svg+xml;base64,{base64.b64encode(block.saved('svg')).decode()}"
-        image = f'<img alt="{escape(block.alternative)}" src="{source}">'
-        return f"{start}{image}\n<figcaption>{escape(block.caption)}</figcaption></figure>"
+        inches = f"--inches: {block.figure.get_figwidth():.1f}"
+        image = f'<img alt="{escape(block.alternative)}" style="{inches}" src="{source}">'
+        return f'<figure tabindex="0">{image}\n<figcaption>{escape(block.caption)}</figcaption></figure>'
     return _html_table(block)
 
 

@@ -281,7 +281,7 @@ class _Batch:
         sizes = [each.tree.leaf_parameters().flatten().shape[-1] for each in self.causes.values()]
         reason = ""
         if self.settings.depth:
-            reason = "gates, or penalties on differences of groups, are given or trained"
+            reason = "gates are given, or trained by a trainer"
         elif self.first.tree.n_problems > 1:
             reason = SEVERAL
         elif max(sizes) > MOST_COEFFICIENTS:

@@ -104,6 +104,7 @@ def _rows(run: Run) -> Section:
     unit = f" {run.model.time_unit_}" if run.model.time_unit_ else ""
     median = f"{interval_text(middle, *limits)}{unit}" if math.isfinite(middle) else "not reached"
     late = int(np.count_nonzero(data.entry))
+    unseen = len(data) - len(data.followed())
     facts = [
         ("rows", str(len(data))),
         ("events", f"{data.n_events} ({100 * data.n_events / len(data):.1f} %)"),
@@ -112,6 +113,7 @@ def _rows(run: Run) -> Section:
         ("median follow-up (reverse Kaplan-Meier)", run.unit_of(followed)),
         (f"median {what} (Kaplan-Meier, 95 %)", median),
         *([("left-truncated rows", str(late))] if late else []),
+        *([("rows censored at time zero, not used by the fit", str(unseen))] if unseen else []),
     ]
     text = (
         "Numbers are medians with quartiles, categories counts with shares; both of known values, of the "
@@ -258,7 +260,7 @@ def calibration(run: Run) -> list[Block]:
     for ax, (when, curve_, predicted) in zip(places, panels, strict=True):
         plot_calibration(curve_, predicted, ax, horizon=when)
         ax.legend(frameon=False, loc="upper left", fontsize=8)
-    text = "Observed survival, smoothed, with a pointwise band of 95 %, against predicted. Ticks are rows."
+    text = "Observed against predicted survival, a pointwise band of 95 %, and a histogram of predictions."
     return [Picture("calibration", figure, text, "Calibration curves, summarised in the table"), table]
 
 

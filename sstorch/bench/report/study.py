@@ -54,7 +54,7 @@ def _what_was_run(results: Results) -> Section:
         ("folds x starts", _counted(starts)),
         ("seed of the folds", _counted(tasks["seed"])),
         ("device", _counted(tasks["device"])),
-        ("finished", " to ".join(tasks["finished"].agg(["min", "max"]).drop_duplicates())),
+        ("finished, UTC", " to ".join(tasks["finished"].agg(["min", "max"]).str[:16].drop_duplicates())),
         *((str(name), _counted(versions[name].dropna())) for name in sorted(versions, key=str)),
     ]
     missing = list(results.notes)
