@@ -56,7 +56,8 @@ def test_settings_are_a_dimension_of_the_batch(
 def test_deviations_of_gates_are_those_of_the_rows_of_each_split(small_data: SurvivalData) -> None:
     frame, weight = small_data.frame.assign(constant=1.0), np.where(np.arange(120) % 2, 1.0, 3.0)
     whole = SurvivalData(frame, small_data.y)
-    splits = [whole.reweighted(weight).subset(range(70)), whole.subset(range(30, 120))]
+    weighted = SurvivalData(frame, small_data.y.weighted(weight))
+    splits = [weighted.subset(range(70)), whole.subset(range(30, 120))]
     settings = SoftSurvivalTree(leaf="log_logistic", init="random", n_starts=2)._batch_settings()
     preprocessors = fit_preprocessors(splits, settings, Schema.of(frame))
     features = [each.transform(part.frame) for each, part in zip(preprocessors, splits, strict=True)]
