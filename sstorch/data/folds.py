@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import BoolArray, IntArray
+from sstorch.checks import check_integer
 from sstorch.data.surv import Surv
 from sstorch.data.survival_data import SurvivalData
 from sstorch.data.target import parse_subjects
@@ -43,8 +44,7 @@ def stratified_folds(
     # Imported here: it loads all of scikit-learn's metrics.
     from sklearn.model_selection import StratifiedKFold
 
-    if n_folds < 2:
-        raise ConfigError(f"n_folds={n_folds}; cross-validation needs at least 2")
+    check_integer("n_folds", n_folds, 2)
     if not 0 <= seed < 2**32:
         raise ConfigError(f"the seed of the folds must be from 0 to 2**32 - 1, got {seed}")
     own, of = np.asarray(stratum).astype(np.int64), "rows"

@@ -67,9 +67,8 @@ def few_events(frame: pd.DataFrame, event: BoolArray) -> list[str]:
     if n_events < _FEW_EVENTS:
         remedy = "fewer than ten events have little information on features; collect more rows"
         return [f"{counted(n_events, 'event')} in {len(event)} rows: {remedy}"]
-    coded = [isinstance(kind, pd.CategoricalDtype) for kind in frame.dtypes]
-    n_numeric = len(coded) - sum(coded)
-    n_encoded = n_numeric + int(frame.loc[:, coded].nunique().sum())
+    n_numeric = frame.select_dtypes("number").shape[1]
+    n_encoded = n_numeric + int(frame.select_dtypes("category").nunique().sum())
     if n_encoded <= n_events or is_wide(n_numeric, len(frame)):
         return []
     remedy = "with few events many columns overfit; drop columns, or merge categories"

@@ -191,7 +191,8 @@ class Preprocessor(Packed):
     ) -> tuple[FloatArray, npt.NDArray[np.int32], IntArray]:
         """Columns of rows, imputed and scaled, with indicators of categories not `coded`, (n, p')."""
         # Also codes of the others, (n, C), the number of levels for none; positions of the first, (p',).
-        self._check_fitted()
+        if not hasattr(self, "scale_"):
+            raise NotFittedError("this Preprocessor is not fitted yet; call fit first")
         frame = self.schema.frame_of(X)
         given = np.array([column not in coded for column, _ in self.schema.origins], dtype=bool)
         out = np.empty((len(frame), int(given.sum())))
@@ -236,13 +237,8 @@ class Preprocessor(Packed):
             "there is no baseline for these rows; remove them, or give their value"
         )
 
-    def _check_fitted(self) -> None:
-        if not hasattr(self, "scale_"):
-            raise NotFittedError("this Preprocessor is not fitted yet; call fit first")
-
     def warn_of_far_values(self, X: object) -> None:
         """Warn about numbers outside the training range by more than its width: values, range and rows."""
-        self._check_fitted()
         frame = self.schema.frame_of(X)
         for j, (name, category) in enumerate(self.schema.origins):
             if category is not None or not self.scale_[j] or name == self.offset:

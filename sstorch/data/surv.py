@@ -194,9 +194,7 @@ class Surv:
         """
         table = to_pandas(frame)
         if not isinstance(table, pd.DataFrame):
-            raise DataError(
-                f"frame must be a DataFrame that has the columns named, got {type(frame).__name__}"
-            )
+            raise DataError(f"frame must be a DataFrame with these columns, got {type(frame).__name__}")
         names = [str(name) for name in table.columns]
         check_unique(names)
         given = {"time": time, "event": event, "entry": entry, "id": id, "weight": weight}

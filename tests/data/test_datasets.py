@@ -160,13 +160,6 @@ def test_data_are_those_described(name: str, load: Any) -> None:
     assert np.isfinite(encoded).all()
 
 
-def test_the_leak_of_flchain(load: Any) -> None:
-    data, without = load("flchain"), load("flchain_no_chapter")
-    np.testing.assert_array_equal(data.frame["chapter"].isna(), ~data.event)
-    pd.testing.assert_frame_equal(data.frame.drop(columns="chapter"), without.frame)
-    assert data.frame["creatinine"].isna().sum() == 1350
-
-
 CAUSES = {
     "melanoma": {"melanoma": 57, "other death": 14},
     "mgus2": {"progression": 115, "death": 860},
@@ -180,13 +173,6 @@ def test_causes_are_as_listed(name: str, load: Any) -> None:
     counts = np.bincount(data.cause, minlength=len(causes) + 1)[1:]
     assert dict(zip(data.cause_names, counts.tolist(), strict=True)) == causes
     assert {str(count) for count in causes.values()} <= set(re.findall(r"\((\d+)\)", ENTRIES[name]["notes"]))
-
-
-def test_sex_of_unemployment_is_in_a_data_set_of_its_own(load: Any) -> None:
-    data, with_sex = load("unemployment"), load("unemployment_sex")
-    assert data.feature_names == ["race", "reason", "search", "pubemp"]
-    assert with_sex.frame["sex"].value_counts().to_dict() == {"male": 242, "female": 210}
-    pd.testing.assert_frame_equal(with_sex.frame.drop(columns="sex"), data.frame)
 
 
 def test_the_stay_of_uissurv_is_checked(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:

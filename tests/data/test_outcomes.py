@@ -28,7 +28,7 @@ from sstorch.exceptions import DataError, DataWarning
 TIME, EVENT = [5.0, 3.0, 0.0, 8.5], [True, False, True, False]
 COUNTING = Surv([2, 7, 4, 9], [0, 1, 0, 1], entry=[0, 2, 0, 4], id=["a", "a", "b", "b"])
 COMPETING = Surv([5, 3, 8, 2], [1, 0, 2, 1], causes=("relapse", "death"))
-INTERVAL = Surv.interval([0, 2, 3, 5], [4, 2, 7, np.inf])
+INTERVAL = Surv.interval([0, 2, 3, 5], pd.Series([4, 2, 7, np.inf], dtype=object))  # of object cells
 X = np.array([[1.0], [4.0], [2.0], [8.0]])
 REGRESSION = SurvivalRegression("weibull", Penalties(ridge=1e-3), Columns(numeric="linear"))
 
@@ -319,12 +319,3 @@ def test_frames_of_other_libraries_are_fitted_and_predicted(library: str, small_
     other = copy.deepcopy(REGRESSION).fit(theirs, small_data.y)
     np.testing.assert_allclose(other.predict(theirs), ours.predict(frame), rtol=1e-10)
     assert other.score(theirs, small_data.y) == pytest.approx(ours.score(frame, small_data.y))
-
-
-def test_infinite_cells_of_objects() -> None:
-    y = Surv.interval([1, 2, 3], pd.Series([2, float("inf"), 4], dtype=object))
-    assert y.intervals.upper.tolist() == [2.0, np.inf, 4.0]
-    with pytest.raises(DataError, match="entry is infinite"):
-        Surv([5.0, 6.0], [1, 0], entry=pd.Series([0, np.inf], dtype=object))
-    with pytest.raises(DataError, match="larger than"):
-        Surv(pd.Series([5.0, 10**400], dtype=object), [1, 0])

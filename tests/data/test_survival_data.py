@@ -170,7 +170,7 @@ def test_folds_that_cannot_be_raise() -> None:
         stratified_folds(np.arange(10) < 6, 5, 0, subject=np.arange(10) // 2)
     with pytest.raises(DataError, match="0 events in 0 rows"):
         stratified_folds([], 2, 0)
-    with pytest.raises(ConfigError, match="n_folds=1; cross-validation needs at least 2"):
+    with pytest.raises(ConfigError, match="n_folds must be at least 2"):
         stratified_folds([1, 0, 1], 1, 0)
 
 
