@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 import struct
+import zlib
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -76,6 +77,22 @@ def test_all_that_a_prediction_needs_is_kept(saved: Path, tmp_path: Path) -> Non
     assert all((ours[key] == theirs[key]).all() for key in ours)
     pd.testing.assert_frame_equal(leaf_table(again), leaf_table(tree))
     pd.testing.assert_frame_equal(leaf_coefficients(again), leaf_coefficients(tree))
+
+
+def _classes(layout: Any) -> set[str]:
+    """Classes of a JSON form, each with its fields."""
+    if not isinstance(layout, dict):
+        return set().union(*map(_classes, layout)) if isinstance(layout, list) else set()
+    own = {" ".join([*layout["$class"], *layout["fields"]])} if "$class" in layout else set()
+    return own.union(*map(_classes, layout.values()))
+
+
+def test_other_classes_are_another_version_of_the_format(saved: Path) -> None:
+    """Files name classes by their modules: where one moves, or its fields change, FORMAT_VERSION rises."""
+    for name, version, digest in (("soft", 14, 2431016755), ("exact", 12, 1191708156)):
+        state = json.loads((saved / name / "model.json").read_text())
+        found = "\n".join(sorted(_classes(state)))
+        assert (state["format_version"], zlib.crc32(found.encode())) == (version, digest), found
 
 
 @pytest.mark.parametrize("name", TREES)
