@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import scipy.stats
 import torch
@@ -69,16 +68,6 @@ def test_rows_without_information_have_likelihood_one() -> None:
         {"time": TIME, "event": zero, "entry": TIME},
     ):
         assert float(rows.nll(**given).detach()) == pytest.approx(0.0, abs=1e-14)
-
-
-def test_nll_is_that_of_scipy() -> None:
-    head = HazardHead(3, dtype=torch.float64).initialize(TIME, EVENT)
-    rows = head(X)
-    log_scale, log_a = rows.linear[0] + rows.log_time_scale, rows.shape[0, :, 0].expand(9)
-    scipy_rows = scipy.stats.weibull_min(log_a.exp().detach(), scale=log_scale.exp().detach())
-    expected = -np.where(EVENT > 0, scipy_rows.logpdf(TIME), scipy_rows.logsf(TIME))
-    found = rows.nll(TIME, EVENT, reduction="none").detach()
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_two_causes_and_censoring_share_all_probability() -> None:

@@ -3,7 +3,6 @@
 import copy
 import math
 import pickle
-from functools import partial
 
 import pytest
 import torch
@@ -52,20 +51,6 @@ def test_initialize_sets_unit_constants_and_maximum_likelihood(leaf: str) -> Non
             for part in free:
                 part.zero_()
         assert loss < head(rows[0]).nll(*rows[1:], **given)
-
-
-def test_weights_count_as_repeated_rows() -> None:
-    repeats = torch.randint(0, 4, (40,), generator=DRAWS)
-    again = torch.arange(40).repeat_interleave(repeats)
-    make = partial(HazardHead, 3, Spline("odds", knots=[1.0, 5.0, 20.0]), dtype=torch.float64)
-    weighted, repeated = make().initialize(TIME, EVENT, weight=repeats), make()
-    repeated.initialize(TIME[again], EVENT[again])
-    for found, expected in (
-        (weighted.log_time_scale, repeated.log_time_scale),
-        (weighted.leaf(1).intercept, repeated.leaf(1).intercept),
-        (weighted.leaf(1).shape, repeated.leaf(1).shape),
-    ):
-        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-8)
 
 
 def test_rows_without_follow_up_determine_nothing() -> None:

@@ -22,10 +22,10 @@ def test_counts_and_paths(depth: int) -> None:
             node = 2 * node + (not left)
         assert node == leaf
     for node in (*tree.branches, *tree.leaves):
-        under = [leaf for leaf in tree.leaves if leaf >> (depth - tree.level(node)) == node]
-        assert tree.leaves_under(node) == under
-        gates = [gate for gate in tree.branches if f"{gate:b}".startswith(f"{node:b}")]
-        assert tree.branches_under(node) == gates
+        leaves, gates = (
+            [n for n in of if f"{n:b}".startswith(f"{node:b}")] for of in (tree.leaves, tree.branches)
+        )
+        assert (tree.leaves_under(node), tree.branches_under(node)) == (leaves, gates)
 
 
 @pytest.mark.parametrize("depth", [-1, 7, 2.0, True, "2"])
