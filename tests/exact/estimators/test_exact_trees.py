@@ -117,6 +117,14 @@ def test_costs_of_errors_and_of_columns_change_the_tree(iris: Any) -> None:
     assert (careful.predict(X)[y == "setosa"] == "setosa").all()
 
 
+@pytest.mark.parametrize("depth", [2, 3, 4])
+def test_a_column_is_paid_once_on_a_path(depth: int) -> None:
+    X, y = pd.DataFrame({"age": np.arange(2**depth)}), np.arange(2**depth) % 2
+    tree = OptimalTreeClassifier(depth, binarize="all", feature_costs={"age": 0.1}).fit(X, y)
+    assert (tree.predict(X) == y).all()
+    assert tree.loss_ == pytest.approx(0.1)
+
+
 @pytest.mark.parametrize("order", [["mri", "cough", "age"], ["cough", "mri", "age"]])
 def test_of_two_columns_that_tell_the_same_the_cheap_one_is_asked(order: list[str]) -> None:
     draws = np.random.default_rng(0)
