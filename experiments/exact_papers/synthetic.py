@@ -10,8 +10,6 @@ Rows that the csv file of a part has already are kept, so that a part can be run
 from __future__ import annotations
 
 import argparse
-import importlib.machinery
-import importlib.util
 import itertools
 import resource
 import sys
@@ -40,7 +38,10 @@ from sstorch.exceptions import DataWarning
 from sstorch.metrics.groups import KaplanMeier
 
 HERE = Path(__file__).parent
-SCRIPTS = HERE.parents[1] / "scripts"
+sys.path.append(str(HERE.parents[1] / "scripts"))  # of optimal_peers and optimal_sets
+
+import optimal_peers as peers  # noqa: E402
+import optimal_sets as sets  # noqa: E402
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -67,31 +68,32 @@ def seconds() -> float:
 
 def training(given: argparse.Namespace) -> Cells:
     """Cells of the part training: set, censored share and depth."""
-    source = bench()
 
-    def synthetic(copies: int, censored: float, seed: int) -> Any:
+    def synthetic(copies: int, censored: float, seed: int) -> sets.Rows:
         data, _ = sample(seed, N_TRAIN + N_TEST, censored, copies)
         rows = data.subset(np.arange(N_TRAIN + N_TEST) < N_TRAIN)
-        return source.Data(Binarizer("surtree").fit_transform(rows.frame), rows.time, rows.event)
+        features = Binarizer("surtree").fit_transform(rows.frame)
+        return sets.Rows(features, [], {"time": rows.time, "event": rows.event})
 
     drawn = itertools.product(given.copies, given.censored, given.seeds)
-    sets = [(f"f{f} {seed}", c, partial(synthetic, f, c, seed)) for f, c, seed in drawn]
-    sets += [(name, np.nan, partial(source.surtree_data, name)) for name in given.sets]
+    loads = [(f"f{f} {seed}", c, partial(synthetic, f, c, seed)) for f, c, seed in drawn]
+    loads += [(name, np.nan, partial(sets.surtree, name)) for name in given.sets]
     return [
-        ((name, censored, depth), partial(_training_cell, source, load, depth, given.peer))
-        for name, censored, load in sets
+        ((name, censored, depth), partial(_training_cell, load, depth, given.peer))
+        for name, censored, load in loads
         for depth in given.depths
     ]
 
 
-def _training_cell(source: Any, load: Callable[[], Any], depth: int, peer: bool) -> list[dict[str, Any]]:
+def _training_cell(load: Callable[[], sets.Rows], depth: int, peer: bool) -> list[dict[str, Any]]:
     data = load()
-    task = source.likelihood(data.time, data.event)
+    time, event = data.targets["time"], data.targets["event"]
+    task = LogLikelihood(time, event)
     x = np.asarray(data.features, dtype=np.float32)
-    y = Surv.from_arrays(data.event, data.time)
+    y = Surv.from_arrays(event, time)
 
     def optimal() -> IntArray:
-        own = source.likelihood(data.time, data.event)
+        own = LogLikelihood(time, event)
         return solve(data.features, own, depth).tree().apply(data.features)
 
     def sksurv() -> IntArray:
@@ -111,7 +113,7 @@ def _training_cell(source: Any, load: Callable[[], Any], depth: int, peer: bool)
         leaf = fit()
         found.append((method, leaf, seconds() - begin))
     table = pd.DataFrame(x, columns=[f"x{j}" for j in range(x.shape[1])])
-    table = table.assign(time=data.time, event=data.event.astype(int))
+    table = table.assign(time=time, event=event.astype(int))
     # As partykit grows it, and divided as long as the depth allows.
     for method, sizes in (("CTree", (0.95, 20, 7)), ("CTree (whole)", (0.0, 2, 1))):
         tree = ctree({"a": table}, depth, *sizes)["a"]
@@ -121,8 +123,9 @@ def _training_cell(source: Any, load: Callable[[], Any], depth: int, peer: bool)
         numbers, place = np.unique(leaf, return_inverse=True)
         rows.append({"method": method, "loss": task.loss(place), "leaves": len(numbers), "seconds": took})
     if peer:
-        run = source.streed(data, depth)
-        rows.append({"method": "pystreed", "loss": run.loss, "leaves": run.leaves, "seconds": run.processor})
+        run = peers.surtree(data.features, time, event, depth, limit=3600)
+        loss, leaves = task.loss(run.tree.apply(data.features)), run.tree.n_leaves
+        rows.append({"method": "pystreed", "loss": loss, "leaves": leaves, "seconds": run.seconds[1]})
     single = task.loss(np.zeros(len(x), dtype=np.int64))
     shape = {"rows": len(x), "features": x.shape[1]}
     return [shape | row | {"score": 1.0 - row["loss"] / single} for row in rows]
@@ -271,18 +274,6 @@ def _markdown(rows: pd.DataFrame, keys: list[str], value: str, average: str, num
     print("|---" * (len(keys) + wide.shape[1]) + "|")
     for key, cells in zip(wide.index, wide.to_numpy(), strict=True):
         print("| " + " | ".join([*map(str, key), *(number.format(cell) for cell in cells)]) + " |")
-
-
-def bench() -> Any:
-    """The script that reads the data sets."""
-    sys.path.insert(0, str(SCRIPTS))
-    loader = importlib.machinery.SourceFileLoader("bench_optimal", str(SCRIPTS / "bench_optimal"))
-    spec = importlib.util.spec_from_loader("bench_optimal", loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["bench_optimal"] = module
-    loader.exec_module(module)
-    return module
 
 
 def main() -> None:
