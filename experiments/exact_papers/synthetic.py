@@ -193,7 +193,7 @@ def _ctree(parts: list[SurvivalData]) -> list[list[Apply]]:
 
     def fitted(name: str, depth: int, mincriterion: float) -> Apply:
         nodes = trees[name].pruned(mincriterion, depth)
-        return lambda frame: nodes.apply(_numbers(frame))
+        return lambda frame: leaf_of(nodes, _numbers(frame))
 
     sizes = list(itertools.product(TEST_DEPTHS, MINCRITERIA))
     return [[fitted(name, *size) for size in sizes] for name in names]
