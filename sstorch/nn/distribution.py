@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -23,7 +23,6 @@ from sstorch.nn.hazards.base import HazardFamily, LogTimes
 from sstorch.nn.hazards.numeric import invert, log_time_limit
 
 Reduction = Literal["mean", "sum", "none"]
-REDUCTIONS: tuple[Reduction, ...] = ("mean", "sum", "none")
 
 
 class SurvivalDistribution:
@@ -285,7 +284,7 @@ class SurvivalDistribution:
             DataError: values are out of range. Only values on the CPU are checked, since other devices would
                 have to wait.
         """
-        check_choice(reduction, "reduction", REDUCTIONS)
+        check_choice(reduction, "reduction", get_args(Reduction))
         parts = {"time": time, "event": event, "lower": lower, "upper": upper, "entry": entry}
         given = {name: self._rows(part, name) for name, part in parts.items() if part is not None}
         times, log_unit = self._outcome(given)
@@ -433,7 +432,7 @@ def competing_nll(
     References:
         Prentice et al. (1978), Biometrics 34, 541-554.
     """
-    check_choice(reduction, "reduction", REDUCTIONS)
+    check_choice(reduction, "reduction", get_args(Reduction))
     if not distributions or 0 in distributions:
         raise ConfigError(f"`distributions` must have causes other than 0, censored, got {[*distributions]}")
     cause = torch.as_tensor(cause)
