@@ -144,7 +144,7 @@ class ProgressBar(Callback):
 
     @override
     def on_train_begin(self, module: nn.Module, macro_iterations: int) -> None:
-        title = f"{module.n_problems} trees" if type(module) is SoftTree else type(module).__name__
+        title = f"{module.n_problems} trees" if isinstance(module, SoftTree) else type(module).__name__
         self._of = f"/{macro_iterations} of {title}"
 
     @override

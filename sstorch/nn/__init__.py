@@ -18,10 +18,11 @@ from sstorch.nn.hazards.registry import FAMILIES as FAMILIES
 from sstorch.nn.hazards.registry import check_family as check_family
 from sstorch.nn.hazards.registry import make_family, register_family
 from sstorch.nn.hazards.spline import Spline
+from sstorch.nn.heads import HazardHead
 from sstorch.nn.leaves import LeafParameters as LeafParameters
 from sstorch.nn.routing import GateParameters as GateParameters
 from sstorch.nn.routing import Topology as Topology
-from sstorch.nn.soft_tree import HazardHead, SoftTree
+from sstorch.nn.soft_tree import SoftTree
 
 __all__ = [
     "Exponential",

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
+from collections.abc import Iterable
 from functools import partial
-from typing import Any, Literal, Self, TypeVar, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
 
-from sstorch.checks import check_choice, check_integer
-from sstorch.data.design_matrix import DesignMatrix, RowFeatures
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.checks import check_choice
+from sstorch.data.design_matrix import RowFeatures
+from sstorch.exceptions import ConfigError
 from sstorch.nn.distribution import SurvivalDistribution
-from sstorch.nn.functional import check_values
 from sstorch.nn.hazards.base import HazardFamily
-from sstorch.nn.hazards.registry import make_family
+from sstorch.nn.heads import DistributionModule, without_autocast
 from sstorch.nn.leaves import Leaf, LeafParameters
 from sstorch.nn.routing import (
     Gate,
@@ -30,10 +27,9 @@ from sstorch.nn.routing import (
 )
 
 Start = Literal["random", "zeros"]
-RowFeaturesT = TypeVar("RowFeaturesT", Tensor, DesignMatrix, RowFeatures)
 
 
-class SoftTree(nn.Module):
+class SoftTree(DistributionModule):
     """Full binary tree of soft multivariate splits with parametric hazards in the leaves.
 
     It maps features of rows to a :class:`SurvivalDistribution`: the mixture of the leaves, weighted by the
@@ -75,8 +71,6 @@ class SoftTree(nn.Module):
     torch.Size([32])
     """
 
-    log_time_scale: Tensor  # log of the unit of model time, (*batch_shape,)
-
     def __init__(
         self,
         in_features: int,
@@ -91,17 +85,12 @@ class SoftTree(nn.Module):
         start: Start = "random",
     ) -> None:
         check_choice(start, "start", get_args(Start))
-        super().__init__()
-        self.in_features = check_integer("in_features", in_features, 0)
-        self.batch_shape = tuple(batch_shape)
-        scale = torch.zeros(self.batch_shape, device=device, dtype=dtype)
-        self.family = make_family(family).expand(self.batch_shape).to(device=scale.device, dtype=scale.dtype)
-        self.register_buffer("log_time_scale", scale)
+        super().__init__(in_features, family, batch_shape, device, dtype)
         self.n_gate_features = in_features if n_gate_features is None else n_gate_features
         # Some of the features that were given for gates alone may be those of leaves, too.
         self._most_features = in_features + (n_gate_features or 0)
         self.router, self._topology = router, Topology(depth)
-        kind: dict[str, Any] = {"device": scale.device, "dtype": scale.dtype}
+        kind: dict[str, Any] = {"device": self.log_time_scale.device, "dtype": self.log_time_scale.dtype}
         branches, leaves = self._topology.branches, self._topology.leaves
         if router is not None:
             branches, leaves = range(0), range(1, self._n_weights(router) + 1)
@@ -120,74 +109,6 @@ class SoftTree(nn.Module):
         """
         for node in (*self.gates.values(), *self.leaves.values()):
             cast(Gate | Leaf, node).reset_parameters()
-
-    @torch.no_grad()
-    def initialize(
-        self, time: Tensor, event: Tensor, *, entry: Tensor | None = None, weight: Tensor | None = None
-    ) -> Self:
-        """Set what rows determine: the unit of time, constants of the family, intercepts and shapes.
-
-        The unit is the weighted geometric mean of the times. Constants are knots, breakpoints or ends of
-        intervals. Intercepts and shapes of all leaves are those of maximum likelihood without covariates,
-        or of a life table (``logistic_hazard``). Gates and slopes keep their values. Parameters stay the same
-        objects, but can change in size: there are no more intervals than distinct event times.
-
-        Arguments have shape (N,), as in :meth:`SurvivalDistribution.nll`. Returns the module itself.
-
-        Raises:
-            DataError: shapes differ, or values are out of range.
-        """
-        time = torch.as_tensor(time)
-        begin = torch.zeros_like(time) if entry is None else entry
-        weights = torch.ones_like(time) if weight is None else weight
-        given = {"time": time, "event": event, "entry": begin, "weight": weights}
-        # In double precision on the CPU, which places knots and checks values.
-        rows = {name: torch.as_tensor(value).to("cpu", torch.float64) for name, value in given.items()}
-        for name, own in rows.items():
-            if own.ndim != 1 or own.shape != rows["time"].shape:
-                raise DataError(f"`{name}` must have one value a row, like `time`, got {tuple(own.shape)}")
-            check_values(own, (own >= 0) & own.isfinite(), name, "finite and at least 0")
-        check_values(rows["event"], rows["event"] <= 1, "event", "0 or 1")
-        # Rows without weight or follow-up determine nothing.
-        counts = (rows["weight"] > 0) & (rows["time"] > rows["entry"])
-        if not bool(counts.any()):
-            raise DataError("`time` must be above 0 and `entry` in some row with weight, got none")
-        last, events, begin, weights = (part[counts][None] for part in rows.values())
-        scale = (weights * last.log()).sum(-1) / weights.sum()
-        log_entry = None if entry is None else begin.log() - scale
-        family = copy.deepcopy(self.family).to("cpu", torch.float64)
-        family = family.prepare(last.log() - scale, events, weights, scale)
-        intercept, shape = family.start(last.log() - scale, events, weights, log_entry)
-        like = self.log_time_scale
-        constants = {name: value.to(like) for name, value in family.select(0).constants().items()}
-        self.family = self.family.with_constants(constants, ()).expand(self.batch_shape)
-        self.log_time_scale.copy_(scale[0])
-        for leaf in self._leaves():
-            leaf.resize(shape.shape[-1])
-            leaf.intercept.copy_(intercept[0])
-            leaf.shape.copy_(shape[0])
-        return self
-
-    @property
-    def initialized(self) -> bool:
-        """False as long as the unit of time, intercepts and shapes are those of the constructor, zero."""
-        leaves = [part for leaf in self._leaves() for part in (leaf.intercept, leaf.shape)]
-        return any(bool(part.any()) for part in [self.log_time_scale, *leaves])
-
-    @property
-    def n_problems(self) -> int:
-        """Number of problems in the batch."""
-        return math.prod(self.batch_shape)
-
-    @property
-    def prepared_family(self) -> HazardFamily:
-        """The family; ConfigError if it needs constants of training rows and has none."""
-        if not self.family.prepared:
-            raise ConfigError(
-                f"{self.family.name} must have constants of training rows, such as knots, got none: call "
-                "initialize(time, event) of the module before training"
-            )
-        return self.family
 
     @property
     def topology(self) -> Topology:
@@ -212,36 +133,15 @@ class SoftTree(nn.Module):
         Raises:
             ConfigError: ``x`` has another shape or dtype, or the family needs :meth:`initialize`.
         """
-        x = self._features(x)
-        device = x.device.type
-        with torch.autocast(device, enabled=False) if _autocasts(device) else nullcontext():
-            family, leaves = self.prepared_family, self.leaf_parameters()
-            linear, shape = leaves.linear_predictor(x), leaves.shape_parameters(x)
-            given = linear, shape, self.log_time_scale
-            if not len(self.gates):
-                weight = torch.zeros_like(linear) if self.router is None else self._routed(x)
-                return SurvivalDistribution(family, weight, *given)
+        x = self._features(x, max(self.in_features, self.n_gate_features), self._most_features)
+        with without_autocast(x.device.type):
+            leaves = self.leaf_parameters()
+            if self.router is not None:
+                return self._distribution(self._routed(x), leaves, x)
             logits = self.gate_logits(x)
             log_weight = partial(log_path_probability, self.topology, logits)
             component = partial(most_probable_leaf, self.topology, logits)
-            return SurvivalDistribution(family, log_weight, *given, component=component)
-
-    def _features(self, x: RowFeaturesT) -> RowFeaturesT:
-        """Features of rows in the precision of the module, checked."""
-        least, most = max(self.in_features, self.n_gate_features), self._most_features
-        if not isinstance(x, Tensor | DesignMatrix) or len(x.shape) < 2 or not least <= x.shape[-1] <= most:
-            width = least if least == most else f"{least} to {most}"
-            shape = tuple(getattr(x, "shape", ()))
-            raise ConfigError(
-                f"`x` must be a tensor of rows with {width} features, got {type(x).__name__} of shape {shape}"
-            )
-        wanted = self.log_time_scale.dtype
-        if x.dtype != wanted and not _autocasts(x.device.type):
-            raise ConfigError(
-                f"`x` must be {wanted}, as the module is, got {x.dtype}: use x.to({wanted}) or "
-                f"module.to({x.dtype})"
-            )
-        return x if x.dtype == wanted else x.to(x.device, wanted)
+            return self._distribution(log_weight, leaves, x, component)
 
     def _routed(self, x: RowFeatures) -> Tensor:
         """Log weights of the leaves by the router, (*batch_shape, L, N)."""
@@ -377,74 +277,3 @@ class SoftTree(nn.Module):
                 f"{tuple(getattr(weight, 'shape', ()))} for 2 rows"
             )
         return weight.shape[1]
-
-    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *others: Any) -> None:
-        # The family first: its constants decide how many shape parameters leaves have.
-        self.family._load_from_state_dict(state_dict, f"{prefix}family.", {}, True, [], [], [])
-        for leaf in self._leaves():
-            leaf.resize(len(self.family.shape_names))
-        super()._load_from_state_dict(state_dict, prefix, *others)
-
-
-def _autocasts(device_type: str) -> bool:
-    """Whether products would lose digits that a likelihood needs."""
-    return torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type)
-
-
-class HazardHead(SoftTree):
-    """Last layer of a network: hazards linear in features z, as a :class:`SurvivalDistribution`.
-
-    Each component has a linear predictor g, linear in z, and shape parameters, constant or linear in z as the
-    family says (``ancillary``). Log weights of several components are linear in z, normalised by softmax: a
-    :class:`SoftTree` with a linear router.
-
-    Args:
-        in_features: k, number of features.
-        family: name of a hazard family, or a family.
-        n_components: number of components, L.
-        device: device of the parameters.
-        dtype: dtype of the parameters; None for torch's default.
-
-    Attributes:
-        leaves: parameters of all components, with leading dimension L, in one module, ``leaf(1)``.
-        router: layer of the log weights; None for one component.
-
-    Raises:
-        ConfigError: an argument is out of range.
-
-    >>> head = HazardHead(16, "log_logistic", n_components=3)
-    >>> head(torch.zeros(5, 16)).survival(torch.tensor([1.0, 2.0])).shape
-    torch.Size([5, 2])
-    """
-
-    def __init__(
-        self,
-        in_features: int,
-        family: str | HazardFamily = "weibull",
-        n_components: int = 1,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        n = check_integer("n_components", n_components, 1)
-        sizes = check_integer("in_features", in_features, 0), n
-        router = nn.Linear(*sizes, device=device, dtype=dtype) if n > 1 else None
-        super().__init__(in_features, 0, family, router=router, device=device, dtype=dtype, start="zeros")
-        leaf = Leaf(in_features, self.family, (n,), device=device, dtype=dtype)
-        self.leaves = nn.ModuleDict({"1": leaf})
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw slopes and log weights as :class:`torch.nn.Linear` does; intercepts and shapes are 0."""
-        super().reset_parameters()
-        if isinstance(self.router, nn.Linear):
-            self.router.reset_parameters()
-
-    def leaf_parameters(self, nodes: Iterable[int] | None = None) -> LeafParameters:
-        """Parameters of all components."""
-        return LeafParameters.of(self.leaf(1))
-
-    def extra_repr(self) -> str:
-        """Settings shown by ``repr``."""
-        n_components = len(self.leaf(1).intercept)
-        return f"in_features={self.in_features}, family={self.family.name}, n_components={n_components}"

@@ -27,7 +27,7 @@ from sstorch.files import read_folder, reading, write_folder
 from sstorch.fitted.estimator import SurvivalEstimator
 from sstorch.fitted.model import EVENT, FittedModule, in_chunks, outcome_of_rows
 from sstorch.monitoring import Callback, History, check_callbacks
-from sstorch.nn import SoftTree
+from sstorch.nn.heads import DistributionModule
 from sstorch.soft.settings import coefficient
 from sstorch.threads import threads_for
 
@@ -359,7 +359,7 @@ def _initialize(model: FittedModule, x: Any, data: SurvivalData) -> None:
     rows = {"time": data.nominal_time, "entry": data.entry, "weight": data.sample_weight}
     parts = {name: torch.as_tensor(part) for name, part in rows.items()}
     modules = model.module.modules()
-    heads = [each for each in modules if isinstance(each, SoftTree) and not each.initialized]
+    heads = [each for each in modules if isinstance(each, DistributionModule) and not each.initialized]
     for head in heads:
         head.initialize(event=torch.as_tensor(data.event), **parts)
     model.module.eval()

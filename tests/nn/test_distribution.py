@@ -107,13 +107,13 @@ def test_reductions_and_weights() -> None:
 def test_a_row_without_weight_may_be_impossible() -> None:
     head = HazardHead(1, "exponential", dtype=torch.float64)
     with torch.no_grad():
-        head.leaf(1).intercept.fill_(800.0)  # the hazard overflows at time 1
+        head.leaf.intercept.fill_(800.0)  # the hazard overflows at time 1
     rows = head(torch.zeros(2, 1).double())
     time = torch.tensor([1.0, 1e-300], dtype=torch.float64)
     weight = torch.tensor([0.0, 1.0]).double()
     assert rows.nll(time, torch.ones(2), reduction="none")[0].isposinf()
     value = rows.nll(time, torch.ones(2), weight=weight)
-    (slope,) = torch.autograd.grad(value, head.leaf(1).intercept)
+    (slope,) = torch.autograd.grad(value, head.leaf.intercept)
     assert value.isfinite()
     assert slope.isfinite().all()
 
@@ -190,7 +190,7 @@ def test_second_derivatives_are_those_of_plain_operations(leaf: str) -> None:
     x = X.clone().requires_grad_()
     loss = head(x).nll(TIME, EVENT)
     (first,) = torch.autograd.grad(loss, x, create_graph=True)
-    parts = [x, head.leaf(1).slope, head.leaf(1).shape]  # of which the exponential has no shape
+    parts = [x, head.leaf.slope, head.leaf.shape]  # of which the exponential has no shape
     second = torch.autograd.grad(first.square().sum(), parts, allow_unused=True, materialize_grads=True)
 
     def total() -> Tensor:
@@ -198,7 +198,7 @@ def test_second_derivatives_are_those_of_plain_operations(leaf: str) -> None:
         (slope,) = torch.autograd.grad(head(at).nll(TIME, EVENT), at)
         return slope.square().sum()
 
-    for found, parameter in zip(second[1:], (head.leaf(1).slope, head.leaf(1).shape), strict=True):
+    for found, parameter in zip(second[1:], (head.leaf.slope, head.leaf.shape), strict=True):
         torch.testing.assert_close(found, differences(total, parameter), rtol=1e-5, atol=1e-8)
     by_torch = torch.func.hessian(lambda at: head(at).nll(TIME, EVENT))(X)
     by_autograd = torch.autograd.functional.hessian(lambda at: head(at).nll(TIME, EVENT), X)
@@ -296,7 +296,7 @@ def test_samples_have_the_distribution(leaf: str) -> None:
 def test_samples_of_the_cured_are_infinite() -> None:
     head = HazardHead(1, "gompertz", dtype=torch.float64)
     with torch.no_grad():
-        head.leaf(1).shape.fill_(-1.0)  # S falls to exp(-1)
+        head.leaf.shape.fill_(-1.0)  # S falls to exp(-1)
     draws = head(torch.zeros(4000, 1).double()).sample(generator=torch.Generator().manual_seed(0))
     assert float(draws.isinf().double().mean()) == pytest.approx(math.exp(-1), abs=0.03)
 

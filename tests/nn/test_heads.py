@@ -34,16 +34,16 @@ def test_initialize_sets_unit_constants_and_maximum_likelihood(leaf: str) -> Non
     rows = X.double(), TIME.double(), EVENT.double()
     for given in ({}, {"weight": weight, "entry": entry}):
         head = HazardHead(3, leaf, 2, dtype=torch.float64)
-        slope = head.leaf(1).slope.detach().clone()
+        slope = head.leaf.slope.detach().clone()
         assert head.initialize(TIME, EVENT, **given) is head
         counted = given.get("weight", torch.ones(40)).double()
         unit = ((counted * rows[1].log()).sum() / counted.sum()).exp()
         torch.testing.assert_close(head.log_time_scale.exp(), unit)
-        assert torch.equal(head.leaf(1).slope, slope)
+        assert torch.equal(head.leaf.slope, slope)
         with torch.no_grad():
-            head.leaf(1).slope.zero_()
+            head.leaf.slope.zero_()
         loss = head(rows[0]).nll(*rows[1:], **given)
-        free = [part for part in (head.leaf(1).intercept, head.leaf(1).shape) if part.numel()]
+        free = [part for part in (head.leaf.intercept, head.leaf.shape) if part.numel()]
         # Both components are the same. Of some the likelihood has no maximum, or theta starts at 1.
         slopes = [part.sum(0).abs().max() for part in torch.autograd.grad(loss, free)]
         assert max(slopes) < 1e-6 or leaf in ("logistic_hazard", "generalized_gamma", "spline")
@@ -57,7 +57,7 @@ def test_rows_without_follow_up_determine_nothing() -> None:
     time = torch.cat([TIME, torch.zeros(3)])
     event = torch.cat([EVENT, torch.zeros(3)])
     more, fewer = (HazardHead(3).initialize(*rows) for rows in ((time, event), (TIME, EVENT)))
-    assert torch.equal(more.leaf(1).intercept, fewer.leaf(1).intercept)
+    assert torch.equal(more.leaf.intercept, fewer.leaf.intercept)
     assert torch.equal(more.log_time_scale, fewer.log_time_scale)
 
 
@@ -110,7 +110,7 @@ def test_an_optimizer_made_before_initialize_keeps_its_parameters() -> None:
     head.initialize(TIME, EVENT)
     n_shape = len(head.family.shape_names)
     assert n_shape == len(TIME[EVENT > 0].unique()) + 1
-    assert head.leaf(1).shape.shape == (1, n_shape)
+    assert head.leaf.shape.shape == (1, n_shape)
     before = head(X).nll(TIME, EVENT)
     before.backward()
     optimizer.step()
@@ -205,7 +205,7 @@ def test_dtype_is_that_of_torch() -> None:
     torch.set_default_dtype(torch.float64)
     try:
         assert SoftTree(3, 1).gate(1).weight.dtype == torch.float64
-        assert HazardHead(3, n_components=2).router.weight.dtype == torch.float64
+        assert HazardHead(3, n_components=2).gate.weight.dtype == torch.float64
     finally:
         torch.set_default_dtype(torch.float32)
     for make in (lambda: SoftTree(3, 1, "weibull", (2,)), lambda: HazardHead(3, "weibull", 1, "cpu")):
