@@ -48,7 +48,7 @@ _CONVERT = (
 MISSING = ("", ".", "NA", "N/A", "n/a", "<NA>", "#N/A", "NaN", "nan", "NULL", "null")
 # Texts that a missing label becomes, in any case.
 _MISSING_LABELS = {word.casefold() for word in (*MISSING, "NaT")}
-# A design is wide from so many columns on, where they are half as many as rows, or very many.
+# A design is wide from so many columns on, where they are half as many as rows, or many anyway.
 _FEWEST, _MANY = 100, 500
 
 
