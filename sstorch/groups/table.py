@@ -416,8 +416,9 @@ def card_sections(
         *more,
         ("made with", f"sstorch {__version__}"),
     ]
-    shrunk = "Coefficients are shrunk; their confidence intervals take the gates as given."
-    known = [*_LIMITS, *([shrunk] if hasattr(tree, "covariance_") else [])]
+    known = list(_LIMITS)
+    if getattr(getattr(tree, "covariance_", None), "hazards", None):
+        known.append("Coefficients are shrunk; their confidence intervals take the gates as given.")
     known += [WEIGHTED] if tree.outcome_type_.weighted else []
     if tree.time_varying_:
         known.append(

@@ -253,7 +253,7 @@ def test_a_file_with_entry_times(tmp_path: Path, app: App, refused: Refused, gbs
     assert "nan (nan)" in out
     table.loc[3, "start"] = 1e6
     table.to_csv(file, index=False)
-    message = f"{file}: column 'start' is not before the time in 1 row"
+    message = f"{file}: entry column 'start' is not before the time in 1 row"
     assert message in refused(*options, f"hydra.run.dir={tmp_path / 'bad'}")
 
 

@@ -96,7 +96,7 @@ CASES: dict[str, list[tuple[Callable[[], object], str]]] = {
         (lambda: Surv(*Y, entry=[0, -1, np.nan, 0]), r"missing in 1 row .*2.; give 0 for no delay"),
         (lambda: Surv(*Y, entry=pd.Series([0, INF, 0, 0], dtype=object)), "entry is infinite .*position 1"),
         (lambda: Surv(*Y, entry=[6, 0, 0, 0]), "not before the time .*position 0.*never at risk"),
-        (lambda: Surv(*Y, entry=pd.Series([0, 0, 0, 8], name="start")), "column 'start' is not before"),
+        (lambda: Surv(*Y, entry=pd.Series([0, 0, 0, 8], name="start")), "entry column 'start' is not before"),
         (lambda: Surv(*Y, id=[1, None, 2, 3]), "id is missing in 1 row"),
         (lambda: of_model(OutcomeType("counting", entry=True, id=True), Surv(*Y)), "no entry and no id"),
         (lambda: of_model(OutcomeType(), COMPETING), "trained on one event"),

@@ -1,5 +1,6 @@
 """Groups: tables, naive and corrected; differences on held-out rows; stability; model cards."""
 
+import copy
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
@@ -189,6 +190,10 @@ def test_card_is_saved_and_has_scores(tmp_path: Path) -> None:
     page = model_card(tree, "html", validation=scores)
     assert "<td>.700</td>" in page
     assert "http" not in page.replace("http://www.w3.org", "")
+    assert "intervals take the gates as given" in page
+    trained = copy.copy(tree)  # leaves of a trainer have no covariance
+    trained.covariance_ = replace(tree.covariance_, hazards={})
+    assert "intervals take the gates as given" not in model_card(trained)
     elsewhere = recalibrate(tree, data.frame[:300], data.y[:300])
     elsewhere.metrics_ = {"concordance": 0.68}
     card = model_card(elsewhere)
