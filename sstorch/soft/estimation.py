@@ -217,12 +217,17 @@ class Estimator:
 
     @property
     def gate_precision(self) -> Tensor:
-        """Precision of trained gates, by standard deviation, against the mean loss; NaN of others, (S,)."""
+        """Precision of gates, by standard deviation, against the mean loss; NaN if not estimated, (S,).
+
+        It is 0 where all leaves share one hazard: nothing but a ridge would move gates between them.
+        """
         weight, sample = next(iter(self._hazards.values())).weight, self._sample
         precision = weight.new_full((len(weight),), torch.nan)
         for k, model in enumerate(self._models):
             if model.joint is not None:
                 precision[k] = model.joint.penalty[k, model.joint.kinds.names.index(GATE)]
+            elif model.n_groups == 1:
+                precision[k] = 0.0
         return precision * sample.loss_weight.double().sum(-1) / weight.sum(-1)
 
     @property

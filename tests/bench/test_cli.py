@@ -349,7 +349,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_models_of_the_configuration_are_those_of_python() -> None:
     usual = {
-        "soft_tree": SoftSurvivalTree(trainer=Nodec(), init="distilled+random"),
+        "soft_tree": SoftSurvivalTree(trainer=Nodec()),
         "prognostic_tree": PrognosticTree(),
         "regression": SurvivalRegression(),
         "paper": SoftSurvivalTree.paper(),

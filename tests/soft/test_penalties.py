@@ -246,6 +246,17 @@ def test_trainer_of_gates_lowers_the_objective_under_the_variances(
     assert tree.score(gbsg2.frame, gbsg2.y) > 0.71
 
 
+def test_trainer_keeps_groups_that_share_their_hazard(gbsg2: SurvivalData) -> None:
+    """Nothing depends on their gates but a ridge, which would shrink them until all rows are one group."""
+    plain, trained = (
+        SoftSurvivalTree(leaf="weibull", trainer=trainer).fit(gbsg2.frame, gbsg2.y)
+        for trainer in (None, Nodec(macro_iterations=2))
+    )
+    assert plain.choice_.chosen == "regression"
+    np.testing.assert_array_equal(trained.apply(gbsg2.frame), plain.apply(gbsg2.frame))
+    assert len(set(plain.apply(gbsg2.frame))) == 4
+
+
 @pytest.mark.parametrize("trainer", [None, Joint()])
 def test_trained_gate_keeps_its_estimated_variance(trainer: Joint | None) -> None:
     """With the ridge of a published gate its weights, of hundreds, would cost a hundred nats a row."""
