@@ -412,5 +412,5 @@ def test_app_of_hydra_runs_as_documented(tmp_path: Path) -> None:
     assert "launching 2 jobs" in swept
     assert (tmp_path / "multirun").exists()
     if importlib.util.find_spec("hydra_plugins.hydra_optuna_sweeper") is not None:
-        sweep = next(line for line in blocks("bash")[0].splitlines() if "optuna" in line)
+        sweep = next(line for line in blocks("bash")[0].replace("\\\n", "").splitlines() if "optuna" in line)
         assert "Best value" in run(*shlex.split(sweep)[2:])
