@@ -29,7 +29,8 @@ def bare_seconds(steps: pd.DataFrame, depth: int, n_features: int) -> dict[str, 
         n_features: p.
     """
     topology, seconds = Topology(depth), {"BN": 0.0, "LN": 0.0, "WLR": 0.0}
-    for (kind, node), records in steps.groupby(["step", "node"]):
+    for (kind, number), records in steps.groupby(["step", "node"]):
+        node = int(number)
         evaluated_rows = float((records["evaluations"] * records["rows"]).sum())
         n_rows = max(2, round(evaluated_rows / records["evaluations"].sum()))
         if kind == "BN":
