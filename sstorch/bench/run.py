@@ -177,7 +177,8 @@ def score_run(
     rows = []
     for number, model in enumerate(models):
         report("reference models", number, len(models))
-        rows += kept(checkpoint, f"reference models/{model.name}", partial(scored_model, model))
+        part = f"reference models/{model.name}/{model.estimator!r}"
+        rows += kept(checkpoint, part, partial(scored_model, model))
     rows += scored(TREE, (Fit(fold, tree) for fold, tree in enumerate(result.trees)))
     return pd.DataFrame(rows, columns=["model", "fold", *scores_of(data, SCORES)])
 

@@ -22,6 +22,7 @@ from sstorch.data import Preprocessor
 from sstorch.document import number
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.optim import Nodec
+from sstorch.optim.run import opened
 
 ESTIMATOR = SoftSurvivalTree(depth=1, trainer=Nodec(macro_iterations=2), init="random", n_starts=2)
 
@@ -154,11 +155,14 @@ def test_everything_that_a_model_sees_counts() -> None:
     assert len({base, *sums}) == len(others) + 1
 
 
-def test_reference_models_are_scored_on_the_folds_of_a_run(small_data: SurvivalData) -> None:
+def test_reference_models_are_scored_on_the_folds_of_a_run(small_data: SurvivalData, tmp_path: Path) -> None:
     estimator = SoftSurvivalTree(depth=1, trainer="joint", init="random", n_starts=2)
     result = cross_validate(estimator, small_data, 3)
-    peers = [SoftTreeModel("regression", SurvivalRegression("weibull"))]
-    scores = score_run(result, small_data, peers=peers)
+    with opened(tmp_path / "checkpoint") as checkpoint:  # which keeps scores of a model, not of a name
+        for leaf in ("exponential", "weibull"):
+            peers = [SoftTreeModel("regression", SurvivalRegression(leaf))]
+            scores = score_run(result, small_data, checkpoint, peers)
+    assert scores.equals(score_run(result, small_data, peers=peers))
     table = peer_table(scores)
     assert list(table.index) == [KAPLAN_MEIER, "regression", COX, TREE]
     assert (table["folds"] == 3).all()
