@@ -66,10 +66,10 @@ class CrossValidation:
     folds: IntArray
 
     def table(self) -> pd.DataFrame:
-        """Mean and standard deviation of each score, over all starts and over the chosen one of each fold."""
-        runs = self.scores.assign(trees="all starts")
+        """Mean and standard deviation of each score over chosen starts, and where there are more over all."""
         chosen = self.scores[self.scores["chosen"]].assign(trees="chosen start")
-        grouped = pd.concat([runs, chosen]).groupby(["part", "trees"])[self.score_names]
+        several = [] if len(chosen) == len(self.scores) else [self.scores.assign(trees="all starts")]
+        grouped = pd.concat([*several, chosen]).groupby(["part", "trees"])[self.score_names]
         return grouped.agg(["mean", "std"])
 
     @property

@@ -26,6 +26,7 @@ from sstorch.bench.cross_validation import (
 from sstorch.bench.models import Fit, SoftTreeModel, StudyModel, as_model, models_of
 from sstorch.bench.run_folder import RunFolder, same_run, versions
 from sstorch.bench.scores import LIKELIHOOD, printed, score_fits, scores_of, wide
+from sstorch.checks import counted
 from sstorch.data import Schema, SurvivalData
 from sstorch.data.folds import Fold, split
 from sstorch.exceptions import ConfigError, DataError, SstorchError, TrainingError, warn
@@ -83,7 +84,7 @@ def _run(config: Config, config_text: str, folder: RunFolder) -> float:
         sizes = zip(data.groups.labels, data.groups.counts, strict=True)
         print(f"groups   {data.groups.name}: " + ", ".join(f"{count} {label}" for label, count in sizes))
     print(f"model    {' '.join(repr(model.estimator).split())}")
-    trees = f"({cv.n_folds} folds + all rows) x {model.n_starts} starts, {config.device}"
+    trees = f"({cv.n_folds} folds + all rows) x {counted(model.n_starts, 'start')}, {config.device}"
     print(f"trees    {n_trees}: {trees}", flush=True)
     identity = same_run(config_text), checksum, getattr(data.groups, "codes", None), versions()
     with opened(folder.checkpoint, run=identity) as checkpoint:
