@@ -392,16 +392,6 @@ class Groups:
         """The groups of the rows at positions ``index``."""
         return replace(self, codes=self.codes[index])
 
-    def check_pairs(self, weight: FloatArray, where: str) -> None:
-        """Check that at least two groups have rows with weight; the message begins with ``where``."""
-        present = np.unique(self.codes[weight > 0])
-        if len(present) < 2:
-            only = self.labels[present[0]] if len(present) else "none"
-            raise DataError(
-                f"{where} are all of one group, {self.name}={only}: there is no other group to compare with; "
-                "use more rows, other folds, or no fairness penalty"
-            )
-
 
 def parse_groups(values: object, n: int, name: str = "sensitive") -> Groups:
     """Groups of rows: text, numbers, booleans or categories, (n,), 2 to 20; a Series has its own name."""

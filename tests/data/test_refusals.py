@@ -185,7 +185,6 @@ CASES: dict[str, list[tuple[Callable[[], object], str]]] = {
         (lambda: Data(FRAME[["sex"]], Y, sensitive="sex"), "apart from the sensitive"),
         (lambda: Data(X, Y, sensitive=FRAME["sex"].iloc[::-1]), "different order"),
         (lambda: parse_groups(np.arange(21.0), 21, "age"), r"21 different values; .*pd\.cut"),
-        (lambda: parse_groups(list("fmm"), 3).check_pairs(np.array([0.0, 1, 1]), "rows"), "all of one group"),
     ],
     "new rows": [
         (lambda: encode(FRAME.drop(columns="age")), "no column 'age'; the columns are 'sex'"),
