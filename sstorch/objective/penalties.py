@@ -172,8 +172,8 @@ class GateRidge(GatePenalty):
 
     Args:
         coefficient: one value for all problems, or one per problem, shape (R,).
-        scale: s of each feature of each problem, shape (R, p); None for 1. Standard deviations give the
-            penalty for standardised columns.
+        scale: s of each feature of each gate, shape (R, G or 1, p); None for 1. Standard deviations give the
+            penalty for standardised columns, 0 none.
     """
 
     per_problem = ("coefficient", "scale")
@@ -190,7 +190,7 @@ class GateRidge(GatePenalty):
     def forward(self, gates: GateParameters) -> Tensor:
         weight = gates.weight
         if self.scale is not None:
-            weight = weight * self.scale.to(weight)[..., None, :]
+            weight = weight * self.scale.to(weight)
         squares = weight.square().sum((-2, -1))
         return self.at(squares) * squares / 2
 

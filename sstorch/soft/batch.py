@@ -245,10 +245,13 @@ class _Batch:
             result = self._result(finished, estimator.converged, covariance)
         else:
             split = torch.arange(len(counts)).repeat_interleave(counts)
-            own, gates = {}, estimator.gate_precision[split.to(estimator.gate_precision.device)]
+            own, gates = (
+                {},
+                [part[split.to(part.device)] for part in (estimator.gate_precision, estimator.divides)],
+            )
             for name, each in self.causes.items():
                 each.tree.assign(torch.arange(len(split)), estimator.trees[name].select(split))
-                own[name] = each.under(estimator.prior(name).select(split), gates)
+                own[name] = each.under(estimator.prior(name).select(split), *gates)
             choices = tuple(choices[number] for number in split.tolist())
             result = replace(self, causes=own)._trained(callbacks)
         return replace(result, choices=choices)

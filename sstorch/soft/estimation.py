@@ -217,18 +217,23 @@ class Estimator:
 
     @property
     def gate_precision(self) -> Tensor:
-        """Precision of gates, by standard deviation, against the mean loss; NaN if not estimated, (S,).
-
-        It is 0 where all leaves share one hazard: nothing but a ridge would move gates between them.
-        """
+        """Precision of trained gates, by standard deviation, against the mean loss; NaN of others, (S,)."""
         weight, sample = next(iter(self._hazards.values())).weight, self._sample
         precision = weight.new_full((len(weight),), torch.nan)
         for k, model in enumerate(self._models):
             if model.joint is not None:
                 precision[k] = model.joint.penalty[k, model.joint.kinds.names.index(GATE)]
-            elif model.n_groups == 1:
-                precision[k] = 0.0
         return precision * sample.loss_weight.double().sum(-1) / weight.sum(-1)
+
+    @property
+    def divides(self) -> Tensor:
+        """Whether leaves below a gate differ in their hazards, (S, G): else only a ridge would move it."""
+        topology = self._tree.topology
+        first = len(topology.branches) + 1
+        below = [[leaf - first for leaf in topology.leaves_under(gate)] for gate in topology.branches]
+        groups = [model.groups_of_leaves(k).tolist() for k, model in enumerate(self._models)]
+        several = [[len({own[leaf] for leaf in leaves}) > 1 for leaves in below] for own in groups]
+        return torch.tensor(several, device=self._tree.log_time_scale.device).reshape(len(groups), -1)
 
     @property
     def converged(self) -> Tensor:

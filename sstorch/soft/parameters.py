@@ -82,7 +82,7 @@ class GatePenalties(GroupPenalties):
     """Penalties of a tree with gates trained on the outcomes.
 
     Weights of a gate that is estimated with its leaves have an estimated variance around zero, with a
-    trainer, too; ``gate_ridge`` is for other gates that a trainer trains, if groups differ in their hazards.
+    trainer, too; ``gate_ridge`` is for other gates that a trainer trains, between hazards that differ.
 
     Attributes:
         gate_ridge: coefficient of (1/2) ||w||^2 over the weights of the gates, with columns on [0, 1].

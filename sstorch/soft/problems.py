@@ -101,11 +101,15 @@ class Problems(Batched):
         objective = make(row_penalties=row_penalties) if row_penalties else plain
         return cls(tree, sample, plain, objective, curved, settings)
 
-    def under(self, prior: NormalPrior, precision: Tensor) -> Self:
-        """The problems with a prior of the leaves, and of gates that have a precision, (R,), NaN for none."""
+    def under(self, prior: NormalPrior, precision: Tensor, divides: Tensor) -> Self:
+        """The problems with a prior of the leaves, and of gates that divide hazards, (R, G).
+
+        Gates have a precision, (R,), by standard deviation; where it is NaN they have the given ridge.
+        """
         ridge, known = None, ~precision.isnan()
-        if self.settings.depth and bool(known.any()):
+        if self.settings.depth:
             scale = torch.where(known[:, None], gate_deviations(self.tree, self.sample), 1.0)
+            scale = scale[:, None] * divides[..., None]
             ridge = GateRidge(torch.where(known, precision, self.settings.gate_ridge), scale)
         plain, objective = (each.with_prior(prior, ridge) for each in (self.plain, self.objective))
         return replace(self, plain=plain, objective=objective)

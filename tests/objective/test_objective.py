@@ -68,11 +68,16 @@ def test_penalties_may_differ_by_problem() -> None:
     tree, sample = random_tree(3, 2), random_sample(3)
     ridge = torch.tensor([0.0, 0.1, 2.0], dtype=torch.float64)
     scale = torch.tensor([[0.2, 1.0, 3.0], [0.5, 0.5, 0.5], [1.0, 2.0, 0.1]], dtype=torch.float64)
-    scaled, gates, two = GateRidge(ridge, scale), tree.gate_parameters(), torch.tensor([0, 2])
-    expected = ridge / 2 * (gates.weight * scale[:, None]).square().sum((1, 2))
-    torch.testing.assert_close(scaled.select(two)(gates.select(two)), expected[two])
-    curvature = (ridge[:, None] * scale.square())[:, None].expand_as(gates.weight)
-    torch.testing.assert_close(scaled.curvature(gates).weight, curvature)
+    gates, two = tree.gate_parameters(), torch.tensor([0, 2])
+    for each in (
+        scale[:, None],
+        scale[:, None] * torch.tensor([[1.0], [0.0], [2.0]]),
+    ):
+        scaled = GateRidge(ridge, each)
+        expected = ridge / 2 * (gates.weight * each).square().sum((1, 2))
+        torch.testing.assert_close(scaled.select(two)(gates.select(two)), expected[two])
+        curvature = (ridge[:, None, None] * each.square()).expand_as(gates.weight)
+        torch.testing.assert_close(scaled.curvature(gates).weight, curvature)
     together = TrainingObjective(ridge, 2 * ridge)
     for r in range(3):
         alone = TrainingObjective(float(ridge[r]), float(2 * ridge[r]))(tree, sample)[r]

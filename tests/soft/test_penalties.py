@@ -20,6 +20,7 @@ from sstorch import (
     Surv,
     SurvivalData,
     SurvivalRegression,
+    load_dataset,
 )
 from sstorch.exceptions import ConfigError, TrainingError
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, Spline, SurvivalDistribution
@@ -248,13 +249,21 @@ def test_trainer_of_gates_lowers_the_objective_under_the_variances(
 
 def test_trainer_keeps_groups_that_share_their_hazard(gbsg2: SurvivalData) -> None:
     """Nothing depends on their gates but a ridge, which would shrink them until all rows are one group."""
-    plain, trained = (
-        SoftSurvivalTree(leaf="weibull", trainer=trainer).fit(gbsg2.frame, gbsg2.y)
-        for trainer in (None, Nodec(macro_iterations=2))
+    whas = load_dataset("whas500")
+    (plain, trained), (some, others) = (
+        [
+            SoftSurvivalTree(leaf="weibull", trainer=trainer).fit(data.frame, data.y)
+            for trainer in (None, Nodec(macro_iterations=2))
+        ]
+        for data in (gbsg2, whas)
     )
     assert plain.choice_.chosen == "regression"
     np.testing.assert_array_equal(trained.apply(gbsg2.frame), plain.apply(gbsg2.frame))
     assert len(set(plain.apply(gbsg2.frame))) == 4
+    # Gate 1 divides hazards, gate 3 the rows below it by what is predicted for them.
+    assert some.choice_.chosen == "residuals 2"
+    torch.testing.assert_close(others.module_.gate(3).weight, some.module_.gate(3).weight)
+    assert others.module_.gate(1).weight.norm() < 0.5 * some.module_.gate(1).weight.norm()
 
 
 @pytest.mark.parametrize("trainer", [None, Joint()])
