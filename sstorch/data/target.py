@@ -136,7 +136,9 @@ def _times(values: object, role: str, missing: str = _REMOVE, infinite: bool = F
 def _where(values: object, role: str) -> str:
     """Name of a part of a target in messages: that of its column, if any."""
     own = values.name if isinstance(values, pd.Series) else None
-    return role if own is None else f"{'' if own == role else f'{role} '}column {str(own)!r}"
+    if own is None:
+        return role
+    return f"column {own!r}" if own == role else f"{role} column {str(own)!r}"
 
 
 def _pair(y: Any) -> tuple[Any, Any]:

@@ -417,7 +417,7 @@ def card_sections(
         ("made with", f"sstorch {__version__}"),
     ]
     known = list(_LIMITS)
-    if getattr(getattr(tree, "covariance_", None), "hazards", None):
+    if hasattr(tree, "covariance_") and tree.covariance_.hazards:
         known.append("Coefficients are shrunk; their confidence intervals take the gates as given.")
     known += [WEIGHTED] if tree.outcome_type_.weighted else []
     if tree.time_varying_:

@@ -21,7 +21,7 @@ from sstorch.checks import check_choice, check_integer
 from sstorch.exceptions import ConfigError
 from sstorch.memory import at_once
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree, Topology
-from sstorch.nn.routing import most_probable_leaf, visits
+from sstorch.nn.routing import most_probable_leaf
 from sstorch.objective.penalties import RowPenalty, RowTerm, weight_in_step
 from sstorch.objective.rows import Sample
 
@@ -183,7 +183,7 @@ class GroupParity(RowPenalty):
         """See :meth:`RowPenalty.term`: rows outside I_s enter as frozen sums where leaves are trained."""
         gates, leaves, family = tree.gate_parameters(), tree.leaf_parameters(), tree.family
         with torch.no_grad():
-            member, inside = membership(sample), visits(tree.topology, tree.apply_leaf(sample.x), node)
+            member, inside = membership(sample), tree.visits(sample.x, node)
             factor = weight_in_step(sample.weight, sample.weight * inside)
             factor = self.at(factor) * self._per_pair(member.sum(-1)) * factor
             grid = self._grid(member)

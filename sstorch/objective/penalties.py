@@ -16,7 +16,6 @@ from sstorch.batched import Batched
 from sstorch.exceptions import ConfigError, TrainingError
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree
 from sstorch.nn.functional import gradients
-from sstorch.nn.routing import visits
 from sstorch.objective.rows import Sample
 
 ParametersT = TypeVar("ParametersT", GateParameters, LeafParameters)
@@ -379,7 +378,7 @@ class RowPenalty(Penalty, ABC):
         their rows, weighs against it as the penalty does against the mean over all rows.
         """
         with torch.no_grad():
-            inside = sample.weight * visits(tree.topology, tree.apply_leaf(sample.x), node)
+            inside = sample.weight * tree.visits(sample.x, node)
             gates, leaves = tree.gate_parameters(), tree.leaf_parameters()
             return _Term(self, sample, weight_in_step(sample.weight, inside), gates, leaves, tree.family)
 

@@ -245,10 +245,8 @@ class _Batch:
             result = self._result(finished, estimator.converged, covariance)
         else:
             split = torch.arange(len(counts)).repeat_interleave(counts)
-            own, gates = (
-                {},
-                [part[split.to(part.device)] for part in (estimator.gate_precision, estimator.divides)],
-            )
+            gates = [part[split.to(part.device)] for part in (estimator.gate_precision, estimator.divides)]
+            own = {}
             for name, each in self.causes.items():
                 each.tree.assign(torch.arange(len(split)), estimator.trees[name].select(split))
                 own[name] = each.under(estimator.prior(name).select(split), *gates)

@@ -229,7 +229,7 @@ class Estimator:
     def divides(self) -> Tensor:
         """Whether leaves below a gate differ in their hazards, (S, G): else only a ridge would move it."""
         topology = self._tree.topology
-        first = len(topology.branches) + 1
+        first = topology.leaves[0]
         below = [[leaf - first for leaf in topology.leaves_under(gate)] for gate in topology.branches]
         groups = [model.groups_of_leaves(k).tolist() for k, model in enumerate(self._models)]
         several = [[len({own[leaf] for leaf in leaves}) > 1 for leaves in below] for own in groups]
